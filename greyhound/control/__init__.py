@@ -1,0 +1,1 @@
+"""Analyzer and master: what runs beside the job."""

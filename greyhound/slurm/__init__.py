@@ -1,0 +1,1 @@
+"""Talking to Slurm: node lists, job ids, the client."""

@@ -1,0 +1,1 @@
+"""What the hook recorded: the ring layout, its reader and call records."""

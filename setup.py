@@ -1,0 +1,29 @@
+"""Builds the C parts with a C compiler alone; everything else is in setup.cfg."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+from setuptools.dist import Distribution
+
+ROOT = Path(__file__).resolve().parent
+
+
+class BuildWithNative(build_py):
+    """Compile the hook into greyhound/_native before the package data are collected."""
+
+    def run(self) -> None:
+        subprocess.run(["sh", "hook/build.sh"], cwd=ROOT, check=True, env=os.environ)
+        super().run()
+
+
+class BinaryDistribution(Distribution):
+    """Marks the wheel as bound to this machine's architecture."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+setup(cmdclass={"build_py": BuildWithNative}, distclass=BinaryDistribution)
