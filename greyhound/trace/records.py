@@ -1,0 +1,118 @@
+"""Call records as numpy arrays, and the symbols by which calls are compared."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from greyhound.trace import layout
+
+RECORD_DTYPE = np.dtype(
+    [
+        ("commit", "<u8"),
+        ("t_ns", "<u8"),
+        ("comm", "<u8"),
+        ("bytes", "<u8"),
+        ("seq", "<u4"),
+        ("host_ns", "<u4"),
+        ("stream", "<u4"),
+        ("group", "<u4"),
+        ("op", "u1"),
+        ("dtype", "u1"),
+        ("redop", "u1"),
+        ("flags", "u1"),
+        ("peer", "<i4"),
+        ("thread", "<u4"),
+        ("aux", "<u4"),
+    ]
+)
+COMM_DTYPE = np.dtype(
+    [
+        ("hash", "<u8"),
+        ("parent", "<u8"),
+        ("rank", "<i4"),
+        ("size", "<i4"),
+        ("device", "<i4"),
+        ("state", "<u4"),
+        ("made_by", "<u4"),
+        ("children", "<u4"),
+        ("color", "<i4"),
+        ("next_seq", "<u4"),
+        ("reserved", "<u8", 2),
+    ]
+)
+COUNT_DTYPE = np.dtype([("comm", "<u8"), ("kind", "<u4"), ("peer", "<i4"), ("count", "<u8"), ("reserved", "<u8")])
+INFLIGHT_DTYPE = np.dtype(
+    [
+        ("tid", "<u4"),
+        ("op", "<u4"),
+        ("comm", "<u8"),
+        ("seq", "<u4"),
+        ("pad", "<u4"),
+        ("t_enter_ns", "<u8"),
+        ("reserved", "<u8", 4),
+    ]
+)
+
+
+def _check_size(name: str, dtype: np.dtype[np.void], size_bytes: int) -> None:
+    if dtype.itemsize != size_bytes:
+        raise layout.LayoutError(
+            f"{name} has {dtype.itemsize} bytes here and {size_bytes} in {layout.HEADER_PATH}; reinstall greyhound"
+        )
+
+
+_check_size("record", RECORD_DTYPE, layout.GH_RECORD_BYTES)
+_check_size("communicator", COMM_DTYPE, layout.GH_COMM_BYTES)
+_check_size("counter", COUNT_DTYPE, layout.GH_COUNT_BYTES)
+_check_size("in-flight call", INFLIGHT_DTYPE, layout.GH_INFLIGHT_BYTES)
+
+_WORDS = layout.GH_RECORD_BYTES // 8
+_COMM_WORD, _BYTES_WORD, _CALL_WORD = 2, 3, 6
+# Of the word at offset 48: op, dtype and peer; not redop and flags.
+_CALL_MASK = np.uint64(0xFFFFFFFF_0000FFFF)
+_MIX_COMM = np.uint64(0x9E3779B97F4A7C15)
+_MIX_BYTES = np.uint64(0xC2B2AE3D27D4EB4F)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+def symbols(records: NDArray[np.void]) -> NDArray[np.uint64]:
+    """One 64-bit symbol a record: equal for equal (op, communicator, bytes, peer, dtype), else different.
+
+    The sizes of sends and receives inside a group are left out: all-to-all with ragged sizes (mixture of experts)
+    is built of them, and they would differ in each iteration. The mix is splitmix64's finaliser.
+    """
+    if len(records) == 0:
+        return np.empty(0, dtype=np.uint64)
+    words = np.ascontiguousarray(records).view("<u8").reshape(-1, _WORDS)
+    sizes = words[:, _BYTES_WORD] * _MIX_BYTES
+    ragged = (records["flags"] & np.uint8(layout.GH_REC_IN_GROUP)) != 0
+    if ragged.any():
+        ragged &= (records["op"] == layout.GH_OP_SEND) | (records["op"] == layout.GH_OP_RECV)
+        sizes[ragged] = 0
+    mixed: NDArray[np.uint64] = words[:, _COMM_WORD] * _MIX_COMM
+    mixed ^= mixed >> _SHIFT_1
+    mixed += sizes
+    mixed *= _MIX_1
+    mixed ^= mixed >> _SHIFT_2
+    mixed += words[:, _CALL_WORD] & _CALL_MASK
+    mixed *= _MIX_2
+    mixed ^= mixed >> _SHIFT_3
+    mixed *= _MIX_1
+    mixed ^= mixed >> _SHIFT_1
+    return mixed
+
+
+def top_level(records: NDArray[np.void]) -> NDArray[np.void]:
+    """The records that take part in tracking: the training's own transfers, in order.
+
+    Left out: communicator constructors and destructors, calls made by the hook, GPU timings, calls captured into
+    a graph (they run when it is launched), and the record of a group, whose calls are there one by one.
+    """
+    op = records["op"]
+    tracked = (op <= layout.GH_OP_WAIT_SIGNAL) | (op == layout.GH_OP_GRAPH_LAUNCH)
+    tracked &= (records["flags"] & np.uint8(layout.GH_REC_BY_HOOK | layout.GH_REC_CAPTURED)) == 0
+    if tracked.all():
+        return records
+    kept: NDArray[np.void] = records[tracked]
+    return kept
