@@ -14,6 +14,7 @@ from greyhound.sandbox import config, listeners, ports, processes, programs, sta
 from greyhound.sandbox.daemons import Starter
 from greyhound.sandbox.errors import SandboxError
 from greyhound.sandbox.layout import DEFAULT_NAME, Layout, existing
+from greyhound.sandbox.page import StandinPage
 
 MAX_NODES, MAX_GPUS = 64, 16
 FINAL_STATES = re.compile(r"BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|TIMEOUT")
@@ -52,6 +53,7 @@ class Sandbox:
             if found is not None and found.is_up():
                 say(f"sandbox {name} is already up")
                 found._write_plugstack(wanted=plugin, say=say)
+                found._make_page(say)
                 return found
             if teardown.down(layout, say):
                 say(f"cleaned what a crashed sandbox {name} left")
@@ -59,6 +61,7 @@ class Sandbox:
                 undo.callback(teardown.down, layout, _quiet)
                 sandbox = cls(layout, _prepare(layout, paths, nodes, gpus_per_node))
                 sandbox._write_plugstack(wanted=plugin, say=say)
+                sandbox._make_page(say)
                 Starter(layout, sandbox.state, paths, say).start_all()
                 sandbox._check_listeners()
                 sandbox.state.complete = True
@@ -155,6 +158,16 @@ class Sandbox:
         self.state.save(self.layout)
         if wanted and not self.state.plugin:
             say(f"no SPANK plugin in {config.NATIVE}: `make -C spank` builds it; --greyhound is unknown until then")
+
+    def _make_page(self, say: Callable[[str], None]) -> None:
+        """Without the stand-in's header, or with no GPU, the cluster is a plain one."""
+        names = [f"{node}:{gpu}" for node in self.state.nodes for gpu in range(self.state.gpus_per_node)]
+        if not names or self.layout.page.exists():
+            return
+        try:
+            StandinPage.create(self.layout.page, names).close()
+        except SandboxError as error:
+            say(f"no stand-in page: {error}")
 
     def _check_listeners(self) -> None:
         pids = [process.pid for process in processes.of_sandbox(self.layout, self.state.processes)]
