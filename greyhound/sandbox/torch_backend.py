@@ -1,0 +1,44 @@
+"""Load the C++ torch backend over the stand-in and register it with torch.distributed (test bed only)."""
+
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+BACKEND_NAME = "greyhound"
+_MODULE_NAME = "greyhound_torch_backend"
+_LIBRARY = Path(__file__).resolve().parent.parent / "_native" / "standin" / "libgreyhound_torch_backend.so"
+
+
+def load() -> ModuleType:
+    """The native module: create, set_device, device_count, device_time, synchronize.
+
+    Raises:
+        RuntimeError: the library isn't built, or was built for another torch or Python.
+    """
+    import torch.distributed  # noqa: F401  the library's types are registered by it
+
+    if not _LIBRARY.exists():
+        raise RuntimeError(f"{_LIBRARY} is missing; build it with `make -C hook/standin torch_backend`")
+    loader = importlib.machinery.ExtensionFileLoader(_MODULE_NAME, str(_LIBRARY))
+    spec = importlib.util.spec_from_file_location(_MODULE_NAME, _LIBRARY, loader=loader)
+    if spec is None:
+        raise RuntimeError(f"{_LIBRARY} is no extension module")
+    try:
+        native = importlib.util.module_from_spec(spec)
+        loader.exec_module(native)
+    except ImportError as error:
+        raise RuntimeError(
+            f"{_LIBRARY} doesn't load ({error}); build it again with this interpreter: "
+            "`make -C hook/standin torch_backend PYTHON=...`"
+        ) from error
+    return native
+
+
+def register() -> ModuleType:
+    """Register the backend as "greyhound" for CPU tensors; returns the native module."""
+    import torch.distributed as dist
+
+    native = load()
+    dist.Backend.register_backend(BACKEND_NAME, native.create, extended_api=True, devices=["cpu"])
+    return native

@@ -1,0 +1,86 @@
+"""Build libgreyhound_torch_backend.so with one compiler call, against the torch of the interpreter that runs this.
+
+Called by `make -C hook/standin torch_backend`. Skipped when a stamp beside the library says that the same sources
+were built for the same torch and Python. Needs the stand-in's libnccl.so.2 and libcudart.so.12 to exist.
+"""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCES = (HERE / "torch_backend.cpp", HERE / "torch_backend_stream.h")
+INCLUDE = HERE / "include"
+OUT = HERE.parent.parent / "greyhound" / "_native" / "standin"
+LIBRARY = OUT / "libgreyhound_torch_backend.so"
+STAMP = OUT / ".torch_backend.stamp"
+
+
+def stamp_text(torch_version: str) -> str:
+    """Everything that asks for a new build when it changes."""
+    digest = hashlib.sha256()
+    for path in (*SOURCES, Path(__file__), *sorted(INCLUDE.glob("*.h"))):
+        digest.update(path.read_bytes())
+    return f"torch {torch_version}\npython {sys.version_info[:2]}\nsources {digest.hexdigest()}\n"
+
+
+def compiler_call() -> list[str]:
+    """The one command: torch's headers as system headers, its C++ ABI, run paths for torch and the stand-in."""
+    import torch
+    from torch.utils.cpp_extension import include_paths, library_paths
+
+    includes = [f"-isystem{path}" for path in (*include_paths(), sysconfig.get_path("include"))]
+    libraries = [f"-L{path}" for path in library_paths()]
+    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
+    return [
+        *shlex.split(os.environ.get("CXX", "g++")),
+        *"-std=gnu++20 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror".split(),
+        f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
+        *includes,
+        f"-I{INCLUDE}",
+        str(SOURCES[0]),
+        "-o",
+        str(LIBRARY) + ".new",
+        "-Wl,--no-as-needed",
+        f"-L{OUT}",
+        "-l:libnccl.so.2",
+        "-l:libcudart.so.12",
+        "-Wl,--as-needed",
+        *libraries,
+        *"-ltorch_python -ltorch -ltorch_cpu -lc10 -lpthread".split(),
+        "-Wl,-rpath,$ORIGIN",
+        "-Wl,-soname,libgreyhound_torch_backend.so",
+    ]
+
+
+def main() -> int:
+    if importlib.util.find_spec("torch") is None:
+        print(f"torch_backend: {sys.executable} has no torch; install it, or name another with PYTHON=", file=sys.stderr)
+        return 1
+    torch_version = importlib.metadata.version("torch")
+    wanted = stamp_text(torch_version)
+    if LIBRARY.exists() and STAMP.exists() and STAMP.read_text() == wanted:
+        print(f"torch_backend: up to date (torch {torch_version})")
+        return 0
+    for name in ("libnccl.so.2", "libcudart.so.12"):
+        if not (OUT / name).exists():
+            print(f"torch_backend: {OUT / name} is missing; run `make -C hook/standin` first", file=sys.stderr)
+            return 1
+    print(f"torch_backend: compiling for torch {torch_version} (about a minute)", flush=True)
+    status = subprocess.run(compiler_call(), check=False).returncode
+    if status != 0:
+        print(f"torch_backend: the compiler failed with status {status}", file=sys.stderr)
+        return 1
+    Path(str(LIBRARY) + ".new").replace(LIBRARY)
+    STAMP.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

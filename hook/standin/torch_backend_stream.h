@@ -1,0 +1,215 @@
+/* The stand-in's streams seen by the torch backend: errors, the compute stream, communicators,
+ * operations in flight. */
+#ifndef GREYHOUND_TORCH_BACKEND_STREAM_H
+#define GREYHOUND_TORCH_BACKEND_STREAM_H
+
+#include <ATen/ATen.h>
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <standin.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using c10d::OpType;
+using c10d::Work;
+using WorkPtr = c10::intrusive_ptr<Work>;
+
+constexpr const char *kName = "greyhound";
+
+void check_cuda(cudaError_t status, const char *call) {
+  TORCH_CHECK(status == cudaSuccess, kName, ": ", call, ": ", cudaGetErrorString(status));
+}
+
+void check_nccl(ncclResult_t status, const char *call) {
+  TORCH_CHECK(status == ncclSuccess || status == ncclInProgress, kName, ": ", call, ": ",
+              ncclGetErrorString(status));
+}
+
+#define CUDA(call) check_cuda((call), #call)
+#define NCCL(call) check_nccl((call), #call)
+
+int device_index = 0;
+
+/* The stream of the modelled kernels; the counterpart of PyTorch's current stream. */
+cudaStream_t compute_stream() {
+  static cudaStream_t stream = [] {
+    cudaStream_t made = nullptr;
+    CUDA(cudaSetDevice(device_index));
+    CUDA(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    return made;
+  }();
+  return stream;
+}
+
+struct Comm {
+  ncclComm_t handle = nullptr;
+  cudaStream_t stream = nullptr;
+
+  Comm(int rank, int size, const ncclUniqueId &id) {
+    CUDA(cudaSetDevice(device_index));
+    NCCL(ncclCommInitRank(&handle, size, id, rank));
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }
+  Comm(const Comm &) = delete;
+  Comm &operator=(const Comm &) = delete;
+  ~Comm() {
+    if (stream != nullptr) {
+      cudaStreamSynchronize(stream);
+    }
+    if (handle != nullptr) {
+      ncclCommDestroy(handle);
+    }
+    if (stream != nullptr) {
+      cudaStreamDestroy(stream);
+    }
+  }
+};
+
+/* One operation, or one group of them, in flight. `finish` copies staged results out, once, on the
+ * waiting host. */
+class Completion {
+ public:
+  explicit Completion(std::shared_ptr<Comm> comm) : comm_(std::move(comm)) {
+    CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+  }
+  Completion(const Completion &) = delete;
+  Completion &operator=(const Completion &) = delete;
+  ~Completion() { cudaEventDestroy(event_); }
+
+  void keep(const Tensors &tensors) {
+    tensors_.insert(tensors_.end(), tensors.begin(), tensors.end());
+  }
+  void at_end(std::function<void()> copy) { copies_.push_back(std::move(copy)); }
+  const std::shared_ptr<Comm> &comm() const { return comm_; }
+
+  void record() {
+    CUDA(cudaEventRecord(event_, comm_->stream));
+    recorded_ = true;
+  }
+
+  bool ready() { return recorded_ && cudaEventQuery(event_) != cudaErrorNotReady; }
+
+  void wait() {
+    TORCH_CHECK(recorded_, kName, ": wait() inside a coalescing block that hasn't ended");
+    check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize (has a peer died?)");
+    ncclResult_t state = ncclSuccess;
+    NCCL(ncclCommGetAsyncError(comm_->handle, &state));
+    check_nccl(state, "an operation in flight (has a peer died?)");
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto &copy : copies_) {
+      copy();
+    }
+    copies_.clear();
+  }
+
+ private:
+  std::shared_ptr<Comm> comm_;
+  cudaEvent_t event_ = nullptr;
+  std::atomic<bool> recorded_{false};
+  std::mutex mutex_;
+  Tensors tensors_;
+  std::vector<std::function<void()>> copies_;
+};
+
+using CompletionPtr = std::shared_ptr<Completion>;
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+
+/* Completes futures (DDP asks for them) in the order of their operations; one thread, started at
+ * the first one. */
+class FutureThread {
+ public:
+  static FutureThread &instance() {
+    static auto *thread =
+        new FutureThread();  // never destroyed: it may wait for a dead peer at exit
+    return *thread;
+  }
+
+  void add(CompletionPtr completion, FuturePtr future, Tensors result) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    queue_.push_back({std::move(completion), std::move(future), std::move(result)});
+    filled_.notify_one();
+  }
+
+ private:
+  struct Entry {
+    CompletionPtr completion;
+    FuturePtr future;
+    Tensors result;
+  };
+
+  FutureThread() {
+    std::thread([this] { run(); }).detach();
+  }
+
+  void run() {
+    for (;;) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      filled_.wait(lock, [this] { return !queue_.empty(); });
+      Entry entry = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      try {
+        entry.completion->wait();
+        entry.future->markCompleted(c10::IValue(entry.result));
+      } catch (const std::exception &) {
+        entry.future->setError(std::current_exception());
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::deque<Entry> queue_;
+};
+
+class StreamWork : public Work {
+ public:
+  StreamWork(int rank, OpType op, CompletionPtr completion, Tensors outputs, uint64_t seq)
+      : Work(rank, op),
+        completion_(std::move(completion)),
+        outputs_(std::move(outputs)),
+        seq_(seq) {}
+
+  bool isCompleted() override {
+    if (!completion_->ready()) {
+      return false;
+    }
+    completion_->wait();
+    return true;
+  }
+  bool isSuccess() const override { return completion_->ready(); }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  void synchronize() override { completion_->wait(); }
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    completion_->wait();
+    return true;
+  }
+  uint64_t getSequencenumber() const override { return seq_; }
+  FuturePtr getFuture() override {
+    auto future =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    FutureThread::instance().add(completion_, future, outputs_);
+    return future;
+  }
+
+ private:
+  CompletionPtr completion_;
+  Tensors outputs_;
+  uint64_t seq_;
+};
+
+}  // namespace
+
+#endif
