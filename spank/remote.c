@@ -1,0 +1,211 @@
+/* slurmstepd: prepare the tasks' environment, start the waiter, end it with the step. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "plugin.h"
+#include "preload.h"
+#include "spawn.h"
+#include "step.h"
+#include "stepdir.h"
+
+#define STOP_MS 2000         /* the node process says goodbye within this */
+#define BACKSTOP_STOP_MS 300 /* at slurm_spank_exit it was killed already */
+#define REMOVE_MS 1000
+#define WHY_BYTES 1536
+
+static struct {
+  struct gh_step step;
+  pid_t waiter; /* 0: this step is not watched here */
+  uint32_t tasks_left;
+  bool signalled; /* a task was ended by a signal: so may our process have been */
+} state;
+
+/* ---- the tasks' environment ---- */
+
+/* What an enclosing watched step left in the environment belongs to that step alone. */
+static void clean_environment(spank_t spank) {
+  static const char *const OURS[] = {GH_ENV_TOKEN, GH_ENV_SPEC, "GREYHOUND_DIR",
+                                     "GREYHOUND_NODE_INDEX", "GREYHOUND_TOKEN"};
+  for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) spank_unsetenv(spank, OURS[i]);
+  char *preload = gh_step_getenv(spank, "LD_PRELOAD");
+  if (preload && gh_preload_has_hook(preload)) {
+    char *rest = gh_preload_join(NULL, preload);
+    if (rest && rest[0])
+      spank_setenv(spank, "LD_PRELOAD", rest, 1);
+    else
+      spank_unsetenv(spank, "LD_PRELOAD");
+    free(rest);
+  }
+  free(preload);
+}
+
+static int set_environment(spank_t spank, const struct gh_step *step) {
+  char index[16];
+  char *old = gh_step_getenv(spank, "LD_PRELOAD");
+  char *preload = gh_preload_join(step->hook, old ? old : "");
+  snprintf(index, sizeof(index), "%u", step->node_index);
+  int rc = !preload || spank_setenv(spank, "GREYHOUND_DIR", step->directory, 1) ||
+           spank_setenv(spank, "GREYHOUND_NODE_INDEX", index, 1) ||
+           spank_setenv(spank, "LD_PRELOAD", preload, 1);
+  free(preload);
+  free(old);
+  return rc ? -1 : 0;
+}
+
+/* ---- what must be there ---- */
+
+static int check_program(const char *path, const char *what, char why[WHY_BYTES]) {
+  if (!path[0]) {
+    snprintf(why, WHY_BYTES, "no %s: give prefix=DIR or python=PATH in plugstack.conf", what);
+    return -1;
+  }
+  if (faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0) return 0;
+  snprintf(why, WHY_BYTES, "%s %s: %m", what, path);
+  return -1;
+}
+
+static int check_parts(const struct gh_step *step, char why[WHY_BYTES]) {
+  if (check_program(gh_plugin.site.python, "python", why)) return -1;
+  if (check_program(step->waiter, "waiter", why)) return -1;
+  return gh_preload_check(step->hook, &step->who, why, WHY_BYTES);
+}
+
+static int check_step(spank_t spank, char why[WHY_BYTES]) {
+  const char *what = "";
+  char *het = gh_step_getenv(spank, "SLURM_HET_SIZE");
+  bool is_het = het != NULL;
+  free(het);
+  if (is_het) {
+    snprintf(why, WHY_BYTES, "heterogeneous jobs are not supported");
+    return -1;
+  }
+  if (gh_step_facts(spank, &gh_plugin.site, &state.step, &what) == 0) return 0;
+  snprintf(why, WHY_BYTES, "Slurm did not tell %s", what);
+  return -1;
+}
+
+/* ---- start ---- */
+
+static pid_t start_waiter(spank_t spank, const struct gh_spec *spec, const char *token,
+                          int directory_fd) {
+  struct gh_list argv = {0}, env = {0};
+  pid_t pid = -1;
+  gh_step_command(spank, &state.step, &gh_plugin.site, spec, &argv);
+  gh_step_environment(spank, &state.step, token, &env);
+  if (!argv.failed && !env.failed) {
+    struct gh_child child = {state.step.waiter, argv.items,   env.items,
+                             state.step.who,    directory_fd, -1};
+    pid = gh_spawn(&child);
+  }
+  gh_list_free(&argv);
+  gh_list_free(&env);
+  return pid;
+}
+
+static int start(spank_t spank, const struct gh_spec *spec, const char *token,
+                 char why[WHY_BYTES]) {
+  const char *reason = "";
+  if (check_step(spank, why) || check_parts(&state.step, why)) return -1;
+  int fd = gh_stepdir_make(state.step.directory, state.step.who.uid, &reason);
+  if (fd < 0) {
+    snprintf(why, WHY_BYTES, "step directory %s: %s", state.step.directory, reason);
+    return -1;
+  }
+  pid_t pid = start_waiter(spank, spec, token, fd);
+  close(fd);
+  if (pid > 0 && set_environment(spank, &state.step) == 0) {
+    state.waiter = pid;
+    state.tasks_left = state.step.tasks_here;
+    return 0;
+  }
+  snprintf(why, WHY_BYTES, "the waiter could not be started: %m");
+  if (pid > 0) gh_spawn_stop(pid, STOP_MS);
+  clean_environment(spank);
+  gh_stepdir_remove(state.step.directory);
+  return -1;
+}
+
+/* srun's decision, or why there is none though the user asked for one. */
+static bool read_decision(spank_t spank, struct gh_spec *spec, char token[GH_TOKEN_HEX + 1],
+                          char why[WHY_BYTES]) {
+  char complaint[GH_MESSAGE_BYTES];
+  char *text = gh_step_getenv(spank, GH_ENV_SPEC);
+  bool has_token = spank_getenv(spank, GH_ENV_TOKEN, token, GH_TOKEN_HEX + 1) == ESPANK_SUCCESS;
+  bool valid = text && has_token && strlen(token) == GH_TOKEN_HEX &&
+               token[strspn(token, "0123456789abcdef")] == '\0' &&
+               gh_spec_parse(text, spec, complaint) == 0;
+  why[0] = '\0';
+  if (!valid && (text || has_token))
+    snprintf(why, WHY_BYTES, "srun's message to the nodes is damaged (%s, %s)", GH_ENV_TOKEN,
+             GH_ENV_SPEC);
+  else if (!valid && gh_plugin.is_given && gh_plugin.given.mode != GH_OPT_OFF)
+    snprintf(why, WHY_BYTES, "srun sent no job token: is the plugin the same on its host?");
+  free(text);
+  return valid && spec->mode != GH_OPT_OFF;
+}
+
+void gh_remote_user_init(spank_t spank) {
+  struct gh_spec spec;
+  char token[GH_TOKEN_HEX + 1] = "", why[WHY_BYTES] = "";
+  bool wanted = false;
+  if (gh_step_has_tasks(spank)) wanted = read_decision(spank, &spec, token, why);
+  clean_environment(spank);
+  if (wanted) start(spank, &spec, token, why);
+  if (why[0]) gh_unmonitored("%s", why);
+  explicit_bzero(token, sizeof(token));
+}
+
+/* ---- end ---- */
+
+/* What is left is removed as the user: root never walks through a user's directory. */
+static void remove_directory(void) {
+  struct stat st;
+  if (lstat(state.step.directory, &st)) return;
+  char *argv[] = {state.step.waiter, "--remove", state.step.directory, NULL};
+  char *env[] = {NULL};
+  char said[64];
+  struct gh_child remover = {state.step.waiter, argv, env, state.step.who, -1, -1};
+  if (gh_spawn_collect(&remover, REMOVE_MS, said, sizeof(said)) != 0)
+    gh_say("could not remove %s", state.step.directory);
+}
+
+static void tell_end(enum gh_end end, const char *note, const char *last_words) {
+  if (note[0])
+    gh_unmonitored("%s", note);
+  else if (end == GH_END_EARLY && !state.signalled)
+    gh_unmonitored("node %u: the node process ended before the tasks%s%s", state.step.node_index,
+                   last_words[0] ? ": " : "", last_words);
+  else if (end == GH_END_KILLED)
+    gh_say("node %u: the node process did not end in %d ms and was killed", state.step.node_index,
+           STOP_MS);
+}
+
+static void finish(int stop_ms) {
+  char note[512] = "", last_words[512] = "";
+  if (state.waiter <= 0) return;
+  gh_stepdir_last_line(state.step.directory, state.step.who.uid, GH_NOTE_NAME, note, sizeof(note));
+  gh_stepdir_last_line(state.step.directory, state.step.who.uid, GH_LOG_NAME, last_words,
+                       sizeof(last_words));
+  enum gh_end end = gh_spawn_stop(state.waiter, stop_ms);
+  state.waiter = 0;
+  tell_end(end, note, last_words);
+  remove_directory();
+}
+
+void gh_remote_task_exit(spank_t spank) {
+  int status = 0;
+  if (state.waiter <= 0) return;
+  if (spank_get_item(spank, S_TASK_EXIT_STATUS, &status) == ESPANK_SUCCESS && WIFSIGNALED(status))
+    state.signalled = true;
+  if (state.tasks_left > 0 && --state.tasks_left == 0) finish(STOP_MS);
+}
+
+void gh_remote_exit(void) {
+  state.signalled = true; /* whoever comes this way was killed with its step */
+  finish(BACKSTOP_STOP_MS);
+}

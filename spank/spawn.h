@@ -1,0 +1,38 @@
+/* Starting and ending children of slurmstepd as the job's user. No Slurm types. */
+#ifndef GREYHOUND_SPAWN_H
+#define GREYHOUND_SPAWN_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+struct gh_identity {
+  uid_t uid;
+  gid_t gid;
+  const gid_t *groups;
+  int group_count;
+};
+
+struct gh_child {
+  const char *path; /* program; argv and env are prepared before the fork */
+  char *const *argv;
+  char *const *env;
+  struct gh_identity who;
+  int kept_fd;  /* becomes descriptor 3 of the child; -1: none */
+  int error_fd; /* becomes its stderr; -1: /dev/null */
+};
+
+enum gh_end { GH_END_CLEAN, GH_END_EARLY, GH_END_KILLED };
+
+/* Forks and runs CHILD with the identity asked for; the child exits 126 rather than
+ * run with more rights than that. Returns its pid, or -1 with errno. */
+pid_t gh_spawn(const struct gh_child *child);
+
+/* Ends PID, a child of ours: TERM, at most TERM_MS milliseconds, KILL. Reaps it.
+ * GH_END_EARLY: it had ended before we asked. */
+enum gh_end gh_spawn_stop(pid_t pid, int term_ms);
+
+/* Runs CHILD at most LIMIT_MS milliseconds and collects its stderr in OUT. Returns its
+ * exit status, 128 + signal, or -1 where it could not be run or took too long. */
+int gh_spawn_collect(struct gh_child *child, int limit_ms, char *out, size_t size);
+
+#endif

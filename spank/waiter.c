@@ -1,0 +1,153 @@
+/* greyhound_waiter: waits in a job step until a training process opens a ring, then
+ * becomes the node process (docs/interfaces.md 4). Steps that make no communicator pay
+ * for this small program and for nothing else.
+ *
+ *   greyhound_waiter STEPDIR -- PROGRAM ARGUMENT...
+ *   greyhound_waiter --remove STEPDIR
+ *
+ * TERM before the first ring: STEPDIR is removed, exit 0. If PROGRAM cannot be run, one
+ * line goes into STEPDIR/unmonitored and the waiter stays until TERM. Every other signal
+ * that may be sent to a whole step is ignored, and so it is in PROGRAM.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "stepdir.h"
+
+#define RESCAN_MS 5000    /* beside inotify, in case an event was lost */
+#define SCAN_ALONE_MS 250 /* where the kernel gives us no inotify */
+#define NICE_LEVEL 10
+#define NOBODY_MISSES_US "1000" /* oom_score_adj: out of memory, end us before the job */
+
+extern char **environ;
+
+struct waiter {
+  const char *step_dir;
+  char **command;
+  int term_fd;
+  int inotify_fd;
+  bool given_up;
+};
+
+static int usage(void) {
+  fputs("usage: greyhound_waiter STEPDIR -- PROGRAM ARGUMENT... | --remove STEPDIR\n", stderr);
+  return 2;
+}
+
+static void ignore_step_signals(void) {
+  static const int IGNORED[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM,
+                                SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGXCPU, SIGWINCH};
+  for (size_t i = 0; i < sizeof(IGNORED) / sizeof(IGNORED[0]); i++) signal(IGNORED[i], SIG_IGN);
+}
+
+static void step_aside(void) {
+  int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd >= 0) {
+    ssize_t written = write(fd, NOBODY_MISSES_US, strlen(NOBODY_MISSES_US));
+    (void)written; /* not offered everywhere, and no reason to stop */
+    close(fd);
+  }
+  setpriority(PRIO_PROCESS, 0, NICE_LEVEL);
+}
+
+static bool ring_exists(const char *step_dir) {
+  bool found = false;
+  DIR *folder = opendir(step_dir);
+  if (!folder) return false;
+  for (struct dirent *entry; !found && (entry = readdir(folder));)
+    found = strncmp(entry->d_name, "ring.", 5) == 0;
+  closedir(folder);
+  return found;
+}
+
+static int open_in(const char *step_dir, const char *name, int flags) {
+  int folder = gh_stepdir_open(step_dir, geteuid());
+  if (folder < 0) return -1;
+  int fd = openat(folder, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
+  close(folder);
+  return fd;
+}
+
+static void write_note(const struct waiter *w, int error) {
+  int fd = open_in(w->step_dir, GH_NOTE_NAME, O_EXCL);
+  if (fd < 0) return;
+  dprintf(fd, "cannot run %s: %s\n", w->command[0], strerror(error));
+  close(fd);
+}
+
+/* Returns only where the program cannot be run. */
+static void become_node_process(struct waiter *w) {
+  sigset_t term;
+  int log_fd = open_in(w->step_dir, GH_LOG_NAME, O_APPEND);
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  if (access(w->command[0], X_OK) == 0) {
+    if (log_fd >= 0) {
+      dup2(log_fd, STDOUT_FILENO);
+      dup2(log_fd, STDERR_FILENO);
+    }
+    sigprocmask(SIG_UNBLOCK, &term, NULL);
+    execve(w->command[0], w->command, environ);
+  }
+  int error = errno;
+  sigprocmask(SIG_BLOCK, &term, NULL);
+  if (log_fd >= 0) close(log_fd);
+  write_note(w, error);
+  w->given_up = true;
+}
+
+static int watch(const char *step_dir) {
+  int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  if (fd < 0) return -1;
+  if (inotify_add_watch(fd, step_dir, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR) >= 0) return fd;
+  close(fd);
+  return -1;
+}
+
+static void forget_events(int fd) {
+  char events[4096];
+  while (fd >= 0 && read(fd, events, sizeof(events)) > 0) continue;
+}
+
+static int wait_for_term(struct waiter *w) {
+  for (;;) {
+    struct pollfd fds[2] = {{.fd = w->term_fd, .events = POLLIN},
+                            {.fd = w->given_up ? -1 : w->inotify_fd, .events = POLLIN}};
+    if (!w->given_up && ring_exists(w->step_dir)) {
+      become_node_process(w);
+      continue;
+    }
+    int limit_ms = w->given_up ? -1 : w->inotify_fd >= 0 ? RESCAN_MS : SCAN_ALONE_MS;
+    if (poll(fds, 2, limit_ms) < 0 && errno != EINTR) return 1;
+    if (fds[0].revents) return 0;
+    forget_events(w->inotify_fd);
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc == 3 && strcmp(argv[1], "--remove") == 0) return gh_stepdir_remove(argv[2]) ? 1 : 0;
+  if (argc < 4 || strcmp(argv[2], "--") != 0) return usage();
+  struct waiter w = {.step_dir = argv[1], .command = argv + 3};
+  sigset_t term;
+  ignore_step_signals();
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  sigprocmask(SIG_BLOCK, &term, NULL);
+  w.term_fd = signalfd(-1, &term, SFD_CLOEXEC);
+  if (w.term_fd < 0) return 1;
+  step_aside();
+  w.inotify_fd = watch(w.step_dir);
+  int rc = wait_for_term(&w);
+  gh_stepdir_remove(w.step_dir);
+  return rc;
+}
