@@ -1,0 +1,136 @@
+"""What Greyhound asks of Slurm, as an interface with one implementation over the commands.
+
+An implementation over pyslurm fits beside it where pyslurm imports and matches the running release.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from greyhound.slurm import jobid
+
+TIMEOUT_S = 10.0
+SEARCH = os.pathsep.join(["/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/sbin", "/bin"])
+MAX_MESSAGE = 400
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
+_SEPARATOR = "\x1f"
+_QUEUE_COLUMNS = ("%i", "%T", "%u", "%N", "%j")  # the user's own text last
+
+
+class SlurmError(Exception):
+    """Slurm refused, did not answer in time, or is not installed; the text says which."""
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """One row of squeue."""
+
+    job: jobid.JobId
+    state: str
+    user: str
+    node_list: str
+    name: str
+
+
+class Client(Protocol):
+    """Everything that Greyhound needs from Slurm."""
+
+    def node_address(self, node: str) -> str:
+        """NodeAddr of a node: where the other nodes reach it."""
+        ...
+
+    def job_state(self, job: str) -> str:
+        """RUNNING, PENDING, ...; UNKNOWN once Slurm has forgotten the job."""
+        ...
+
+    def queue(self) -> list[QueuedJob]:
+        """All jobs that are pending or running."""
+        ...
+
+    def notify(self, job: str, message: str) -> None:
+        """Show one line in the job's own output."""
+        ...
+
+
+class CommandClient:
+    """Client over scontrol and squeue, each found once, by absolute path, with a bounded time to answer."""
+
+    def __init__(
+        self, folder: Path | None = None, timeout_s: float = TIMEOUT_S, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._folder = folder
+        self._timeout_s = timeout_s
+        self._environment = dict(os.environ if environment is None else environment)
+
+    def node_address(self, node: str) -> str:
+        if not _NODE_NAME.fullmatch(node):
+            raise SlurmError(f"node name {node!r}: give one name like n1")
+        answer = self._run("scontrol", "-o", "show", "node", node)
+        # The first one: Reason, an operator's free text, comes behind it.
+        match = re.search(r" NodeAddr=(\S+)", answer)
+        if match is None:
+            raise SlurmError(f"scontrol show node {node} names no NodeAddr: {answer[:200]!r}")
+        return match[1]
+
+    def job_state(self, job: str) -> str:
+        identity = jobid.parse(job)
+        try:
+            answer = self._run("squeue", "-h", "-t", "all", "-j", str(identity), "-o", "%T")
+        except SlurmError as error:
+            if "Invalid job id" in str(error):
+                return "UNKNOWN"
+            raise
+        return (answer.split() or ["UNKNOWN"])[0]
+
+    def queue(self) -> list[QueuedJob]:
+        answer = self._run("squeue", "-h", "-o", _SEPARATOR.join(_QUEUE_COLUMNS))
+        return parse_queue(answer)
+
+    def notify(self, job: str, message: str) -> None:
+        line = re.sub(r"[\x00-\x1f\x7f]+", " ", message)[:MAX_MESSAGE]
+        self._run("scontrol", "notify", str(jobid.parse(job).job), line)
+
+    def _find(self, program: str) -> str:
+        folders = [str(self._folder)] if self._folder else [self._environment.get("PATH", ""), SEARCH]
+        path = shutil.which(program, path=os.pathsep.join(folders))
+        if path is None:
+            raise SlurmError(f"no {program} in {', '.join(folders)}: is slurm-client installed on this node?")
+        return str(Path(path).absolute())
+
+    def _run(self, program: str, *arguments: str) -> str:
+        command = [self._find(program), *arguments]
+        try:
+            answer = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=self._timeout_s,
+                check=False,
+                env=self._environment,
+            )
+        except subprocess.TimeoutExpired:
+            raise SlurmError(f"{program} did not answer within {self._timeout_s:g} s; is slurmctld up?") from None
+        except OSError as error:
+            raise SlurmError(f"cannot run {command[0]}: {error.strerror}") from None
+        if answer.returncode != 0:
+            raise SlurmError(f"{program} {' '.join(arguments)}: {answer.stderr.strip() or answer.stdout.strip()}")
+        return answer.stdout
+
+
+def parse_queue(text: str) -> list[QueuedJob]:
+    """Rows of `squeue -o` with our columns; SlurmError for a row of another width (a newline in a job's name)."""
+    jobs = []
+    for row in text.split("\n"):
+        cells = row.split(_SEPARATOR, len(_QUEUE_COLUMNS) - 1)
+        if row and len(cells) != len(_QUEUE_COLUMNS):
+            raise SlurmError(f"squeue printed a row of {len(cells)} columns: {row[:200]!r}")
+        if row:
+            jobs.append(QueuedJob(jobid.parse(cells[0]), *cells[1:]))
+    return jobs

@@ -1,0 +1,65 @@
+import pytest
+
+from greyhound.slurm.client import CommandClient, SlurmError, parse_queue
+from greyhound.slurm.jobid import JobIdError
+
+
+def program(folder, name, text):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_node_address_is_not_taken_from_the_reason(tmp_path):
+    program(
+        tmp_path, "scontrol", 'echo "NodeName=n1 Arch=x NodeAddr=10.0.0.7 NodeHostName=h Reason=see NodeAddr=6.6.6.6"'
+    )
+    assert CommandClient(tmp_path).node_address("n1") == "10.0.0.7"
+
+
+@pytest.mark.parametrize("node", ["", "n1,n2", "n1 n2", "-v", "n[1-2]"])
+def test_one_node_name_only(tmp_path, node):
+    program(tmp_path, "scontrol", "exit 0")
+    with pytest.raises(SlurmError, match="node name"):
+        CommandClient(tmp_path).node_address(node)
+
+
+def test_job_state(tmp_path):
+    program(tmp_path, "squeue", 'echo "RUNNING"')
+    assert CommandClient(tmp_path).job_state("12") == "RUNNING"
+    program(tmp_path, "squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
+    assert CommandClient(tmp_path).job_state("12") == "UNKNOWN"
+    program(tmp_path, "squeue", 'echo "Unable to contact slurm controller" >&2; exit 1')
+    with pytest.raises(SlurmError, match="Unable to contact"):
+        CommandClient(tmp_path).job_state("12")
+
+
+def test_an_empty_job_id_never_reaches_scontrol(tmp_path):
+    program(tmp_path, "scontrol", f"touch {tmp_path}/called")
+    with pytest.raises(JobIdError):
+        CommandClient(tmp_path).notify("", "text")
+    assert not (tmp_path / "called").exists()
+
+
+def test_notify_sends_one_clean_line(tmp_path):
+    program(tmp_path, "scontrol", f'printf "%s|" "$@" > {tmp_path}/seen')
+    CommandClient(tmp_path).notify("12.0", "slow\nn1:0 \x1b[31m")
+    assert (tmp_path / "seen").read_text() == "notify|12|slow n1:0  [31m|"
+
+
+def test_a_hanging_command_is_bounded(tmp_path):
+    program(tmp_path, "scontrol", "exec sleep 60")
+    with pytest.raises(SlurmError, match="did not answer within"):
+        CommandClient(tmp_path, timeout_s=0.2).node_address("n1")
+
+
+def test_a_missing_command_is_named(tmp_path):
+    with pytest.raises(SlurmError, match="no squeue in"):
+        CommandClient(tmp_path).queue()
+
+
+def test_queue_rows_with_hostile_names():
+    (job,) = parse_queue("12_3\x1fRUNNING\x1fann\x1fn[1-2]\x1fa|b\x1f<script>\n")
+    assert (job.job.job, job.job.array_task, job.name) == (12, 3, "a|b\x1f<script>")
+    with pytest.raises(SlurmError, match="2 columns"):
+        parse_queue("12\x1fRUNNING\n")
