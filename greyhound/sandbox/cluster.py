@@ -139,10 +139,9 @@ class Sandbox:
         return int(answer.stdout.strip().split(";")[0])
 
     def job_state(self, job: int) -> str:
-        """JobState as scontrol prints it, "UNKNOWN" where slurmctld has no such job."""
-        answer = self.run(["scontrol", "-o", "show", "job", str(job)], timeout_s=30)
-        match = re.search(r"\bJobState=(\S+)", answer.stdout)
-        return match[1] if match else "UNKNOWN"
+        """State as squeue prints it, "UNKNOWN" where slurmctld has no such job (any more)."""
+        answer = self.run(["squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T"], timeout_s=30)
+        return (answer.stdout.split() or ["UNKNOWN"])[0]
 
     def wait(self, job: int, *, timeout_s: float = 120.0) -> str:
         """Wait until the job has ended; its final state. TimeoutError otherwise."""
