@@ -1,0 +1,134 @@
+"""The analyzer of one node: finds rings, polls them about ten times a second, tells the master."""
+
+import logging
+from pathlib import Path
+
+from greyhound.control.intercept import InterceptCheck
+from greyhound.control.link import Link
+from greyhound.control.messages import Bye, IterationBatch, MessageError, Stop, UnknownKindError, decode
+from greyhound.control.watch import RankWatch, own_mode, ring_paths
+from greyhound.trace.ring import RingError, RingNotReady
+
+POLL_S = 0.1
+SLOW_PERIOD_S = 1.0
+INTERCEPT_PERIOD_S = 5.0
+NOT_READY_PATIENCE_S = 30.0
+NOTICES_A_BATCH = 20
+
+log = logging.getLogger(__name__)
+
+
+class Analyzer:
+    """Everything of one node but the process around it; `poll` never raises for a bad ring or a lost master."""
+
+    def __init__(self, step_dir: Path, mode: str, threshold: float, warmup: int, link: Link) -> None:
+        self._step_dir = step_dir
+        self._mode = mode
+        self._threshold = threshold
+        self._warmup = warmup
+        self._link = link
+        self._watches: dict[str, RankWatch] = {}
+        self._refused: set[str] = set()
+        self._not_ready_s: dict[str, float] = {}
+        self._notices: list[str] = []
+        self._unknown: set[str] = set()
+        self._check = InterceptCheck(step_dir)
+        self._missed = False
+        self._slow_due_s = 0.0
+        self._intercept_due_s = 0.0
+        self.stop_reason = ""
+
+    def poll(self, now_s: float) -> None:
+        """One round at `now_s` (monotonic)."""
+        self._read_rings()
+        self._link.step(now_s)
+        if now_s >= self._slow_due_s:
+            self._slow_due_s = now_s + SLOW_PERIOD_S
+            self._slow_round(now_s)
+
+    def _slow_round(self, now_s: float) -> None:
+        self._scan(now_s)
+        for watch in self._watches.values():
+            watch.check_alive()
+        if not self._watches and now_s >= self._intercept_due_s:
+            self._intercept_due_s = now_s + INTERCEPT_PERIOD_S
+            self._missed = self._check.missed(now_s)
+        self._send_batch()
+        if self._link.master_alive():
+            for watch in self._watches.values():
+                watch.heartbeat()
+        for text in self._link.receive():
+            self._obey(text)
+
+    def _scan(self, now_s: float) -> None:
+        for path in ring_paths(self._step_dir):
+            if path.name in self._watches or path.name in self._refused:
+                continue
+            try:
+                watch = RankWatch(path, own_mode(self._mode), self._threshold, self._warmup)
+            except RingNotReady as error:
+                since_s = self._not_ready_s.setdefault(path.name, now_s)
+                if now_s - since_s > NOT_READY_PATIENCE_S:
+                    self._refuse(path.name, error)
+            except RingError as error:
+                self._refuse(path.name, error)
+            else:
+                self._watches[path.name] = watch
+                log.info("watching %s", path.name)
+
+    def _refuse(self, name: str, error: RingError) -> None:
+        self._refused.add(name)
+        self.notice(f"ring refused, that rank runs unmonitored: {error}")
+
+    def _read_rings(self) -> None:
+        for name, watch in list(self._watches.items()):
+            lost_before = watch.lost_records
+            try:
+                reports = watch.poll()
+            except RingError as error:
+                del self._watches[name]
+                watch.close()
+                self._refuse(name, error)
+                continue
+            for report in reports:
+                self._link.send(report)
+            if watch.lost_records and not lost_before:
+                self.notice(f"{name}: calls were overwritten before they were read; raise GREYHOUND_RING_RECORDS")
+
+    def notice(self, text: str) -> None:
+        """A line for the log here and for the status at the master."""
+        log.warning("%s", text)
+        self._notices.append(text[:400])
+
+    def _send_batch(self) -> None:
+        samples = [watch.sample() for watch in self._watches.values()]
+        state = "not_intercepted" if self._missed and not samples else "waiting"
+        if any(sample.locked for sample in samples):
+            state = "tracking"
+        self._link.send(IterationBatch(state, samples, self._notices[:NOTICES_A_BATCH]))
+        if self._link.connected:
+            del self._notices[:NOTICES_A_BATCH]
+
+    def _obey(self, text: str) -> None:
+        try:
+            message = decode(text)
+        except UnknownKindError as error:
+            if error.kind not in self._unknown:
+                self._unknown.add(error.kind)
+                log.info("ignored: %s", error)
+            return
+        except MessageError as error:
+            log.warning("refused: %s", error)
+            return
+        if isinstance(message.data, Stop):
+            self.stop_reason = message.data.reason or "the master said so"
+
+    def finish(self, reason: str) -> None:
+        """Read what is left, say goodbye, let go of everything."""
+        self._read_rings()
+        self._send_batch()
+        self._link.send(Bye(reason[:400]))
+        self._link.close()
+        for watch in self._watches.values():
+            watch.close()
+        self._watches.clear()

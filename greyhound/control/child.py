@@ -1,0 +1,56 @@
+"""Small Linux helpers for processes of ours: die with the parent, be modest, end within a bound."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None]:
+    """A preexec function: the kernel sends `signum` to the child when the thread that started it ends.
+
+    If the parent is gone before the kernel was told, the child ends at once.
+    """
+    parent = os.getpid()
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def preexec() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return preexec
+
+
+def be_modest() -> None:
+    """Nice 10, first choice of the out-of-memory killer; the training goes first."""
+    with contextlib.suppress(OSError):
+        os.nice(10)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def end(process: subprocess.Popen[bytes], grace_s: float) -> int:
+    """TERM, wait at most `grace_s` seconds, KILL; returns the process's exit status as Popen gives it."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()
+
+
+def describe_exit(status: int) -> str:
+    """`exit code 3` or `signal 9 (SIGKILL)` for a Popen return code."""
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"signal {-status} ({signal.Signals(-status).name})"
+    except ValueError:
+        return f"signal {-status}"

@@ -1,0 +1,169 @@
+"""Merges what single ranks report into episodes of the job. Pure: no clock, no I/O.
+
+In a synchronous job a fail-slow shows on every rank, a rank's own hiccup on few. So an episode opens when at least
+half of the tracked ranks are in slow phases that overlap in time, and closes when at least half of those recovered.
+"""
+
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from greyhound.control.messages import Report
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A slow phase of one rank: iterations are the rank's own, times wall clock ns; `end` is None while it lasts."""
+
+    onset: int
+    onset_ns: int
+    healthy_s: float
+    slow_s: float
+    slowdown: float
+    end: int | None = None
+    end_ns: int | None = None
+    lost_s: float = 0.0
+
+    def covers(self, t_ns: int) -> bool:
+        """Whether the phase is on at `t_ns`."""
+        return self.onset_ns <= t_ns and (self.end_ns is None or t_ns < self.end_ns)
+
+
+@dataclass
+class Episode:
+    """A fail-slow of the job; iterations, seconds and the slowdown are medians over its ranks."""
+
+    id: str
+    reported: int
+    reported_ns: int
+    phases: dict[str, Phase] = field(default_factory=dict)
+    open: bool = True
+    end: int | None = None
+    end_ns: int | None = None
+    cause: str = ""
+    closed_lost_s: float | None = None
+
+    @property
+    def onset(self) -> int:
+        """First slow iteration."""
+        return round(median(phase.onset for phase in self.phases.values()))
+
+    @property
+    def onset_ns(self) -> int:
+        """Wall clock of the onset."""
+        return round(median(phase.onset_ns for phase in self.phases.values()))
+
+    @property
+    def healthy_s(self) -> float:
+        """Seconds an iteration before."""
+        return median(phase.healthy_s for phase in self.phases.values())
+
+    @property
+    def slow_s(self) -> float:
+        """Seconds an iteration during."""
+        return median(phase.slow_s for phase in self.phases.values())
+
+    @property
+    def slowdown(self) -> float:
+        """As the tracker defines it, median over the ranks."""
+        return median(phase.slowdown for phase in self.phases.values())
+
+    def lost_s(self, iteration: int) -> float:
+        """Seconds lost so far, with the job at `iteration`; what the ranks measured once it is closed."""
+        if self.closed_lost_s is not None:
+            return self.closed_lost_s
+        return max(0.0, (self.slow_s - self.healthy_s) * max(0, iteration - self.onset))
+
+    def close(self, iteration: int, t_ns: int, cause: str) -> None:
+        """End the episode at `iteration`; the loss is the median of what its ranks measured, where they did."""
+        measured = [phase.lost_s for phase in self.phases.values() if phase.end is not None]
+        self.closed_lost_s = median(measured) if measured else self.lost_s(iteration)
+        self.end, self.end_ns, self.cause, self.open = iteration, t_ns, cause, False
+
+
+def _needed(count: int) -> int:
+    return max(1, (count + 1) // 2)
+
+
+class EpisodeMerger:
+    """Takes reports and the set of tracked ranks; `step` gives the episodes that opened or closed since."""
+
+    def __init__(self) -> None:
+        self.episodes: list[Episode] = []
+        self._tracked: set[str] = set()
+        self._candidates: dict[str, Phase] = {}
+
+    @property
+    def current(self) -> Episode | None:
+        """The open episode, if there is one; a job has one at a time."""
+        return self.episodes[-1] if self.episodes and self.episodes[-1].open else None
+
+    def set_tracked(self, keys: set[str]) -> None:
+        """Which ranks are alive and tracked now; phases of others no longer count."""
+        self._tracked = set(keys)
+        self._candidates = {key: phase for key, phase in self._candidates.items() if key in keys}
+
+    def report(self, key: str, report: Report) -> None:
+        """Take a rank's report; a `closed` without its `opened` is ignored."""
+        if report.what == "opened":
+            phase = Phase(report.onset, report.onset_ns, report.healthy_s, report.slow_s, report.slowdown)
+            self._store(key, phase)
+            return
+        held = self._held(key)
+        if held is not None and held.end is None:
+            end = replace(held, end=report.at, end_ns=max(report.at_ns, held.onset_ns + 1), lost_s=report.lost_s)
+            self._store(key, end)
+
+    def _held(self, key: str) -> Phase | None:
+        current = self.current
+        if current is not None and key in current.phases:
+            return current.phases[key]
+        return self._candidates.get(key)
+
+    def _store(self, key: str, phase: Phase) -> None:
+        current = self.current
+        if current is not None and (key in current.phases or self._joins(current, phase)):
+            current.phases[key] = phase
+        else:
+            self._candidates[key] = phase
+
+    @staticmethod
+    def _joins(episode: Episode, phase: Phase) -> bool:
+        return phase.end_ns is None or phase.end_ns > episode.onset_ns
+
+    def step(self, iteration: int, t_ns: int) -> list[Episode]:
+        """Episodes that changed, with the job at `iteration` and `t_ns`: look at `open`."""
+        changed = []
+        if self.current is None:
+            opened = self._try_open(iteration, t_ns)
+            changed += [opened] if opened else []
+        if self.current is not None and self._try_close(self.current, iteration, t_ns):
+            closed = self.episodes[-1]
+            changed += [] if closed in changed else [closed]
+        return changed
+
+    def _try_open(self, iteration: int, t_ns: int) -> Episode | None:
+        needed = _needed(len(self._tracked))
+        for moment in sorted(phase.onset_ns for phase in self._candidates.values()):
+            together = {key: phase for key, phase in self._candidates.items() if phase.covers(moment)}
+            if len(together) >= needed:
+                episode = Episode(f"e{len(self.episodes) + 1}", iteration, t_ns, together)
+                self.episodes.append(episode)
+                for key in together:
+                    del self._candidates[key]
+                return episode
+        return None
+
+    def _try_close(self, episode: Episode, iteration: int, t_ns: int) -> bool:
+        there = {key: phase for key, phase in episode.phases.items() if key in self._tracked}
+        if not there:
+            episode.close(iteration, t_ns, "its ranks ended")
+            return True
+        ended = [phase for phase in there.values() if phase.end is not None and phase.end_ns is not None]
+        if len(ended) < _needed(len(there)):
+            return False
+        episode.close(
+            round(median(phase.end for phase in ended if phase.end is not None)),
+            round(median(phase.end_ns for phase in ended if phase.end_ns is not None)),
+            "recovered",
+        )
+        return True

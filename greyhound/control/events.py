@@ -1,0 +1,152 @@
+"""The job's event log: JSON lines, appended and flushed one by one, readable while the job runs."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from greyhound.control.names import StepName
+
+VERSION = 1
+KINDS = [
+    "start",
+    "waiting",
+    "not_intercepted",
+    "tracking",
+    "regime",
+    "suspect",
+    "profile",
+    "freeze",
+    "benchmark",
+    "thaw",
+    "verdict",
+    "plan",
+    "action",
+    "undo",
+    "recovered",
+    "fail_stop",
+    "unmonitored",
+    "end",
+]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Component:
+    """What an event is about: kind `gpu`, `link`, `node` or `rank`; unknown parts are None."""
+
+    kind: str
+    node: str | None = None
+    bus: str | None = None
+    rank: int | None = None
+    peer: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The form of docs/interfaces.md."""
+        return {"kind": self.kind, "node": self.node, "bus": self.bus, "rank": self.rank, "peer": self.peer}
+
+
+def utc(t_s: float) -> str:
+    """Seconds since the epoch as ISO 8601 in UTC, milliseconds."""
+    return datetime.fromtimestamp(t_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class EventLog:
+    """Appends events to `events.jsonl`. A full disk is logged once and the event dropped; the job goes on."""
+
+    def __init__(self, path: Path, name: StepName) -> None:
+        self._path = path
+        self._name = name
+        self._seq = _last_seq(path)
+        self._failed = False
+
+    def append(
+        self,
+        kind: str,
+        t_s: float,
+        data: dict[str, Any] | None = None,
+        episode: str | None = None,
+        iteration: int | None = None,
+        component: Component | None = None,
+    ) -> dict[str, Any]:
+        """Write one event of one of KINDS at wall clock `t_s`; returns it as written."""
+        assert kind in KINDS, kind
+        self._seq += 1
+        event = {
+            "v": VERSION,
+            "seq": self._seq,
+            "time": utc(t_s),
+            "job": self._name.job,
+            "step": self._name.step,
+            "restart": self._name.restart,
+            "kind": kind,
+            "episode": episode,
+            "iteration": iteration,
+            "component": component.as_dict() if component else None,
+            "data": data or {},
+        }
+        self._write(json.dumps(event, separators=(",", ":"), ensure_ascii=False) + "\n")
+        return event
+
+    def _write(self, line: str) -> None:
+        try:
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                os.write(fd, line.encode(errors="replace"))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if not self._failed:
+                log.warning("events can't be written to %s: %s", self._path, error.strerror)
+            self._failed = True
+
+
+def _last_seq(path: Path) -> int:
+    return max((int(event.get("seq", 0)) for event in read_events(path)), default=0)
+
+
+def parse_event(line: str) -> dict[str, Any] | None:
+    """An event from one line, or None for a line that isn't one (half written, foreign)."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("kind"), str) else None
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """All events of a log, oldest first; nothing if the file isn't there."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                event = parse_event(line)
+                if event is not None:
+                    yield event
+    except FileNotFoundError:
+        return
+
+
+class EventTail:
+    """Follows an event log that grows, or doesn't exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new(self) -> list[dict[str, Any]]:
+        """Events completed since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                chunk = file.read()
+        except OSError:
+            return []
+        complete = chunk[: chunk.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        events = [parse_event(line) for line in complete.decode(errors="replace").splitlines()]
+        return [event for event in events if event is not None]

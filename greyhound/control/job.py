@@ -1,0 +1,256 @@
+"""The master's picture of the job: messages in, events and status out. Pure: time comes in as arguments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Protocol
+
+from greyhound.control.episodes import Episode, EpisodeMerger
+from greyhound.control.events import utc
+from greyhound.control.messages import Bye, Hello, IterationBatch, Message, RankSample, Report
+from greyhound.control.names import StepName
+from greyhound.control.states import State, StateMachine
+
+NOTICES_KEPT = 20
+PARTIAL_LOCK_S = 60.0
+SILENT_S = 15.0
+STATUS_VERSION = 1
+
+
+class Emit(Protocol):
+    """Takes an event of the job (EventLog.append without the path)."""
+
+    def __call__(
+        self,
+        kind: str,
+        t_s: float,
+        data: dict[str, Any] | None = None,
+        episode: str | None = None,
+        iteration: int | None = None,
+    ) -> object: ...
+
+
+@dataclass
+class Node:
+    """What is known of one node's analyzer."""
+
+    name: str
+    seen_s: float
+    state: str = "starting"
+    gone: bool = False
+    samples: dict[str, RankSample] = field(default_factory=dict)
+
+
+def _episode_data(episode: Episode, iteration: int) -> dict[str, Any]:
+    return {
+        "onset": episode.onset,
+        "onset_time": utc(episode.onset_ns / 1e9),
+        "reported": episode.reported,
+        "ranks": len(episode.phases),
+        "healthy_s": round(episode.healthy_s, 6),
+        "slow_s": round(episode.slow_s, 6),
+        "slowdown": round(episode.slowdown, 4),
+        "end": episode.end,
+        "duration_s": None if episode.end_ns is None else round((episode.end_ns - episode.onset_ns) / 1e9, 3),
+        "lost_s": round(episode.lost_s(iteration), 3),
+        "cause": episode.cause or None,
+    }
+
+
+class Job:
+    """One run of one step. `notice` is told once about everything that only deserves a line in the log."""
+
+    def __init__(
+        self, name: StepName, mode: str, tasks: int, nodes: int, emit: Emit, notice: Callable[[str], None]
+    ) -> None:
+        self.name = name
+        self.mode = mode
+        self.tasks = tasks
+        self.node_count = nodes
+        self.machine = StateMachine()
+        self.merger = EpisodeMerger()
+        self.nodes: dict[int, Node] = {}
+        self.notices: list[str] = []
+        self._emit = emit
+        self._tell = notice
+        self._partial_since_s: float | None = None
+        self._last = {"iteration": 0, "iteration_s": 0.0, "healthy_s": 0.0}
+        self._most = {"ranks": 0, "tracked": 0}
+        self._started_s = 0.0
+        self._announced: set[str] = set()
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def start(self, now_s: float, data: dict[str, Any]) -> None:
+        """Write the first event."""
+        self._started_s = now_s
+        self._emit("start", now_s, data)
+
+    def handle(self, message: Message, now_s: float) -> None:
+        """Take one message of an analyzer."""
+        data = message.data
+        node = self.nodes.setdefault(message.node, Node(f"node {message.node}", now_s))
+        node.seen_s = now_s
+        if isinstance(data, Hello):
+            node.name, node.gone = data.name, False
+        elif isinstance(data, IterationBatch):
+            node.state = data.state
+            node.samples = {sample.key: sample for sample in data.ranks}
+            for text in data.notices:
+                self.notice(f"{node.name}: {text}")
+        elif isinstance(data, Report):
+            self.merger.report(f"{message.node}:{data.key}", data)
+        elif isinstance(data, Bye):
+            node.gone = True
+
+    def notice(self, text: str) -> None:
+        """Keep a line for the status; each text once."""
+        if text not in self.notices:
+            self.notices = [*self.notices, text][-NOTICES_KEPT:]
+            self._tell(text)
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        """Bring state and episodes up to `now_s`."""
+        samples = self._samples()
+        tracked = {key: sample for key, sample in samples.items() if sample.alive and sample.locked}
+        self._most["ranks"] = max(self._most["ranks"], len(samples))
+        self._most["tracked"] = max(self._most["tracked"], len(tracked))
+        if tracked:
+            self._measure(tracked)
+        self.merger.set_tracked(set(tracked))
+        self._follow_state(samples, tracked, now_s)
+        for episode in self.merger.step(self.iteration, int(now_s * 1e9)):
+            self._episode_changed(episode, now_s)
+        self._check_nodes(now_s)
+        self._check_partial(samples, tracked, now_s)
+
+    @property
+    def iteration(self) -> int:
+        """The job's iteration: median over the tracked ranks, the last known one after they ended."""
+        return int(self._last["iteration"])
+
+    def _samples(self) -> dict[str, RankSample]:
+        return {f"{index}:{key}": sample for index, node in self.nodes.items() for key, sample in node.samples.items()}
+
+    def _measure(self, tracked: dict[str, RankSample]) -> None:
+        healthy = [sample.healthy_s for sample in tracked.values() if sample.healthy_s > 0]
+        self._last = {
+            "iteration": round(median(sample.iteration for sample in tracked.values())),
+            "iteration_s": median(sample.seconds for sample in tracked.values()),
+            "healthy_s": median(healthy) if healthy else self._last["healthy_s"],
+        }
+
+    def _follow_state(self, samples: dict[str, RankSample], tracked: dict[str, RankSample], now_s: float) -> None:
+        if self.machine.state in (State.ENDED, State.UNMONITORED):
+            return
+        if tracked:
+            if self.machine.state is not State.SUSPECT:
+                self._go(State.TRACKING, "", now_s, {"ranks": len(tracked)})
+            return
+        if any(node.state == "not_intercepted" for node in self.nodes.values()) and not samples:
+            reason = "NCCL runs in this step, but its calls don't pass the hook (static, hidden or opened by dlsym)"
+            self._go(State.NOT_INTERCEPTED, reason, now_s)
+        elif samples and not any(sample.alive for sample in samples.values()):
+            self._go(State.WAITING, "the ranks ended", now_s)
+        elif samples:
+            self._go(State.WAITING, f"no period found yet in the calls of {len(samples)} ranks", now_s)
+        else:
+            self._go(State.WAITING, "no communicator made yet", now_s)
+
+    def _go(self, state: State, reason: str, now_s: float, data: dict[str, Any] | None = None) -> None:
+        if self.machine.to(state, reason):
+            self._emit(state.value, now_s, {**(data or {}), "reason": reason or None}, iteration=self.iteration)
+
+    def _episode_changed(self, episode: Episode, now_s: float) -> None:
+        opening = {**_episode_data(episode, self.iteration), "end": None, "duration_s": None, "cause": None}
+        if episode.id not in self._announced:
+            self._announced.add(episode.id)
+            self.machine.to(State.SUSPECT, f"episode {episode.id}")
+            self._emit("suspect", now_s, opening, episode.id, episode.reported)
+        if not episode.open:
+            if self.machine.state is State.SUSPECT:
+                self.machine.to(State.TRACKING)
+            if episode.cause == "recovered":
+                self._emit("recovered", now_s, _episode_data(episode, self.iteration), episode.id, episode.end)
+
+    # -- things worth a line ------------------------------------------------------------------------
+
+    def _check_nodes(self, now_s: float) -> None:
+        for node in self.nodes.values():
+            if not node.gone and now_s - node.seen_s > SILENT_S:
+                self.notice(
+                    f"{node.name}: its analyzer has been silent for {SILENT_S:.0f} s; its ranks run unmonitored"
+                )
+                node.gone = True
+                node.samples = {}
+
+    def _check_partial(self, samples: dict[str, RankSample], tracked: dict[str, RankSample], now_s: float) -> None:
+        alive = [sample for sample in samples.values() if sample.alive]
+        if not tracked or len(tracked) == len(alive):
+            self._partial_since_s = None
+            return
+        self._partial_since_s = now_s if self._partial_since_s is None else self._partial_since_s
+        if now_s - self._partial_since_s > PARTIAL_LOCK_S:
+            self.notice(f"only some ranks are tracked: {len(alive) - len(tracked)} of {len(alive)} show no period")
+
+    # -- the end and the status -------------------------------------------------------------------
+
+    def unmonitored(self, reason: str, now_s: float) -> None:
+        """The monitoring is broken, the job goes on."""
+        self._go(State.UNMONITORED, reason, now_s)
+
+    def finish(self, now_s: float, reason: str) -> None:
+        """Write the last event."""
+        if self.machine.state is State.ENDED:
+            return
+        current = self.merger.current
+        if current is not None:
+            current.close(self.iteration, int(now_s * 1e9), "open at the end of the job")
+        was = self.machine.state
+        self.machine.to(State.ENDED, self.machine.reason if was is State.UNMONITORED else reason)
+        self._emit("end", now_s, {"reason": reason, **self._summary(now_s)}, iteration=self.iteration)
+
+    def _summary(self, now_s: float) -> dict[str, Any]:
+        return {
+            "iterations": self.iteration,
+            "healthy_s": round(self._last["healthy_s"], 6),
+            "wall_s": round(now_s - self._started_s, 3),
+            "ranks": self._most["ranks"],
+            "tracked": self._most["tracked"],
+            "lost_s": round(sum(episode.lost_s(self.iteration) for episode in self.merger.episodes), 3),
+            "episodes": [self._episode_status(episode) for episode in self.merger.episodes],
+        }
+
+    def _episode_status(self, episode: Episode) -> dict[str, Any]:
+        return {"id": episode.id, "open": episode.open, **_episode_data(episode, self.iteration)}
+
+    def status(self, now_s: float) -> dict[str, Any]:
+        """What `greyhound status` shows; seconds an iteration are 0.0 while unknown."""
+        samples = self._samples()
+        return {
+            "v": STATUS_VERSION,
+            "job": self.name.job,
+            "step": self.name.step,
+            "restart": self.name.restart,
+            "mode": self.mode,
+            "time": utc(now_s),
+            "started": utc(self._started_s),
+            "state": self.machine.state.value,
+            "reason": self.machine.reason or None,
+            "iteration": self.iteration,
+            "iteration_s": round(self._last["iteration_s"], 6),
+            "healthy_s": round(self._last["healthy_s"], 6),
+            "tasks": self.tasks,
+            "ranks": sum(sample.alive for sample in samples.values()),
+            "tracked": sum(sample.alive and sample.locked for sample in samples.values()),
+            "nodes": [
+                {"index": index, "name": node.name, "state": "gone" if node.gone else node.state}
+                for index, node in sorted(self.nodes.items())
+            ],
+            "node_count": self.node_count,
+            "lost_s": round(sum(episode.lost_s(self.iteration) for episode in self.merger.episodes), 3),
+            "episodes": [self._episode_status(episode) for episode in self.merger.episodes],
+            "notices": self.notices,
+        }

@@ -1,0 +1,83 @@
+"""One line of text an event, for people: the job's own output, `greyhound events`, scontrol notify."""
+
+from typing import Any
+
+
+def seconds(value: float) -> str:
+    """`83 ms`, `1.24 s`, `4 min 10 s`."""
+    if value < 1:
+        return f"{value * 1000:.3g} ms"
+    if value < 120:
+        return f"{value:.3g} s"
+    return f"{int(value // 60)} min {int(value % 60)} s"
+
+
+def _ratio(data: dict[str, Any]) -> str:
+    healthy, slow = float(data.get("healthy_s") or 0), float(data.get("slow_s") or 0)
+    return f"{slow / healthy:.2f}x" if healthy > 0 else "n/a"
+
+
+def _suspect(event: dict[str, Any]) -> str:
+    data = event["data"]
+    return (
+        f"fail-slow {event['episode']} at iteration {event['iteration']}: {seconds(data['slow_s'])} an iteration "
+        f"since {data['onset']}, healthy {seconds(data['healthy_s'])} ({_ratio(data)})"
+    )
+
+
+def _recovered(event: dict[str, Any]) -> str:
+    data = event["data"]
+    return (
+        f"fail-slow {event['episode']} over at iteration {event['iteration']}: lasted {seconds(data['duration_s'])}, "
+        f"{_ratio(data)}, {seconds(data['lost_s'])} lost"
+    )
+
+
+def episode_line(episode: dict[str, Any]) -> str:
+    """One episode of a status or an `end` event."""
+    last = "open" if episode.get("end") is None else episode["end"]
+    duration = episode.get("duration_s")
+    lasted = f", {seconds(duration)}" if duration is not None else ""
+    cause = episode.get("cause")
+    open_end = f" ({cause})" if cause and cause != "recovered" else ""
+    return (
+        f"{episode['id']}: iterations {episode['onset']}-{last}{lasted}, {_ratio(episode)}, "
+        f"{seconds(episode['lost_s'])} lost{open_end}"
+    )
+
+
+def _end(event: dict[str, Any]) -> str:
+    data = event["data"]
+    if not data.get("tracked"):
+        seen = f"{data['ranks']} ranks seen, none tracked" if data.get("ranks") else "no communicator seen"
+        return f"ended, {seen}"
+    count = len(data["episodes"])
+    episodes = "no fail-slow" if not count else f"{count} fail-slow{'s' if count > 1 else ''}"
+    lost = f", {seconds(data['lost_s'])} lost" if count else ""
+    return f"ended after {data['iterations']} iterations, healthy {seconds(data['healthy_s'])}, {episodes}{lost}"
+
+
+def _start(event: dict[str, Any]) -> str:
+    data = event["data"]
+    return f"watching {event['job']}.{event['step']} ({data.get('mode')}), {data.get('nodes')} nodes"
+
+
+def _reason(event: dict[str, Any]) -> str:
+    reason = event["data"].get("reason")
+    return f"{event['kind'].replace('_', ' ')}" + (f": {reason}" if reason else "")
+
+
+def _tracking(event: dict[str, Any]) -> str:
+    return f"tracking {event['data'].get('ranks')} ranks"
+
+
+_LINES = {"suspect": _suspect, "recovered": _recovered, "end": _end, "start": _start, "tracking": _tracking}
+FOR_THE_USER = ("suspect", "recovered", "unmonitored", "not_intercepted", "end")
+
+
+def event_line(event: dict[str, Any]) -> str:
+    """What happened, without time and job; an event of another release gives its kind."""
+    try:
+        return _LINES.get(event["kind"], _reason)(event)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return str(event.get("kind"))

@@ -1,0 +1,32 @@
+"""The run's own log file, `greyhound.log` beside the events; every process of ours appends to it."""
+
+import logging
+import sys
+
+from greyhound.control.arguments import NodeArguments
+from greyhound.control.record import Record
+
+FORMAT = "%(asctime)s %(levelname)s node%(node)s %(name)s[%(process)d]: %(message)s"
+
+
+class _WithNode(logging.Filter):
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self._index = index
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.node = self._index
+        return True
+
+
+def log_to(record: Record, arguments: NodeArguments) -> None:
+    """Send this process's log lines to the record folder, to stderr where that can't be opened."""
+    handler: logging.Handler
+    try:
+        handler = logging.FileHandler(record.folder / "greyhound.log", encoding="utf-8", errors="replace")
+    except OSError:
+        handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(_WithNode(arguments.node_index))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.raiseExceptions = False  # a full disk is no reason for a traceback

@@ -1,0 +1,197 @@
+"""The master: the step's Redis, its event log, its status and its episodes. A child of the head's node process.
+
+TERM: drains the nodes' goodbyes for at most DRAIN_S, writes `end`, ends Redis, exit 0.
+"""
+
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+from greyhound.control import child, lines, redis_server, rendezvous
+from greyhound.control.arguments import NodeArguments, parse, take_token
+from greyhound.control.bus import Bus, BusError
+from greyhound.control.events import EventLog
+from greyhound.control.job import Job
+from greyhound.control.logs import log_to
+from greyhound.control.messages import Bye, MessageError, UnknownKindError, decode
+from greyhound.control.node import Stopper
+from greyhound.control.notify import Notifier
+from greyhound.control.record import Record, open_record
+from greyhound.control.status import FILE, StatusWriter
+
+DRAIN_S = 1.0
+READ_S = 0.2
+BEAT_S = 1.0
+NOTIFY_S = 0.4
+
+log = logging.getLogger(__name__)
+
+
+class Master:
+    """Takes messages from a bus until told to stop; tests drive it with a MemoryBus."""
+
+    def __init__(self, arguments: NodeArguments, record: Record, notifier: Notifier | None = None) -> None:
+        self._events = EventLog(record.folder / "events.jsonl", arguments.name)
+        self._status = StatusWriter(arguments.step_dir / FILE, record.folder / FILE)
+        self._notifier = notifier
+        self._unknown: set[str] = set()
+        self._gone: set[int] = set()
+        self._beat_due_s = 0.0
+        self.job = Job(
+            arguments.name, arguments.settings.mode, arguments.tasks, arguments.node_count, self._emit, log.warning
+        )
+        self._start(arguments, record)
+
+    def _start(self, arguments: NodeArguments, record: Record) -> None:
+        settings = arguments.settings
+        self.job.start(
+            time.time(),
+            {
+                "mode": settings.mode,
+                "threshold": settings.threshold,
+                "warmup": settings.warmup,
+                "nodes": arguments.node_count,
+                "node_list": arguments.node_list,
+                "tasks": arguments.tasks,
+                "record": str(record.folder),
+            },
+        )
+        if record.notice:
+            self.job.notice(record.notice)
+
+    def _emit(self, kind: str, t_s: float, *args: Any, **kwargs: Any) -> None:
+        event = self._events.append(kind, t_s, *args, **kwargs)
+        if self._notifier is not None and kind in lines.FOR_THE_USER:
+            self._notifier.tell(lines.event_line(event))
+
+    def round(self, bus: Bus | None, wait_s: float = READ_S) -> None:
+        """Take what came, bring job and status up to now; a lost bus makes the job unmonitored, no more."""
+        if bus is None:
+            time.sleep(wait_s)
+        else:
+            self._listen(bus, wait_s)
+        self.job.tick(time.time())
+        self.publish_status()
+
+    def _listen(self, bus: Bus, wait_s: float) -> None:
+        now_s = time.monotonic()
+        try:
+            if now_s >= self._beat_due_s:
+                self._beat_due_s = now_s + BEAT_S
+                bus.beat()
+            texts = bus.read("up", wait_s)
+        except BusError as error:
+            self.lost(f"Redis is out of reach: {error}")
+            time.sleep(wait_s)
+            return
+        for text in texts:
+            self.take(text)
+
+    def take(self, text: str) -> None:
+        """One message as it came from the bus."""
+        try:
+            message = decode(text)
+        except UnknownKindError as error:
+            if error.kind not in self._unknown:
+                self._unknown.add(error.kind)
+                log.info("ignored: %s", error)
+            return
+        except MessageError as error:
+            log.warning("refused: %s", error)
+            return
+        if isinstance(message.data, Bye):
+            self._gone.add(message.node)
+        self.job.handle(message, time.time())
+
+    def lost(self, reason: str) -> None:
+        """The monitoring broke down."""
+        self.job.unmonitored(reason, time.time())
+
+    def publish_status(self, force: bool = False) -> None:
+        """Write status.json where it is due."""
+        self._status.update(self.job.status(time.time()), time.monotonic(), force)
+
+    def drain(self, bus: Bus | None, nodes: int) -> None:
+        """Wait for the nodes' goodbyes, DRAIN_S at most."""
+        deadline_s = time.monotonic() + DRAIN_S
+        while bus is not None and len(self._gone) < nodes and time.monotonic() < deadline_s:
+            try:
+                for text in bus.read("up", 0.1):
+                    self.take(text)
+            except BusError:
+                return
+
+    def finish(self, reason: str) -> None:
+        """Last event, last status."""
+        now_s = time.time()
+        self.job.tick(now_s)
+        self.job.finish(now_s, reason)
+        self.publish_status(force=True)
+        if self._notifier is not None:
+            self._notifier.finish(NOTIFY_S)
+
+
+def _notifier(arguments: NodeArguments) -> Notifier | None:
+    """Through Slurm where there is one; `greyhound launch` prints the lines itself."""
+    if not arguments.in_slurm:
+        return None
+    from greyhound.slurm.client import notify
+
+    def send(text: str) -> None:
+        notify(arguments.name.job, text)
+
+    return Notifier(send)
+
+
+def _serve(arguments: NodeArguments, token: bytes, master: Master) -> redis_server.RedisServer | None:
+    """The step's Redis, or None, with the reason in status and log."""
+    try:
+        return redis_server.start(
+            token,
+            arguments.head_address or "127.0.0.1",
+            arguments.prefix,
+            arguments.step_dir,
+            arguments.settings.redis_server,
+        )
+    except redis_server.RedisUnavailableError as error:
+        log.error("unmonitored: %s", error)
+        master.lost(str(error))
+        return None
+
+
+def main() -> int:
+    """Entry point; exit 0 after a stop, 2 for a bad command line or token."""
+    arguments = parse("greyhound.control.master")
+    stopper = Stopper()
+    record = open_record(arguments.settings.record_path, arguments.name, arguments.step_dir)
+    log_to(record, arguments)
+    try:
+        token = rendezvous.token_bytes(take_token())
+    except rendezvous.TokenError as error:
+        log.error("%s", error)
+        return 2
+    master = Master(arguments, record, _notifier(arguments))
+    master.publish_status()
+    server = _serve(arguments, token, master)
+    bus = server.bus if server else None
+    try:
+        while not stopper.reason:
+            if server is not None and server.process.poll() is not None:
+                master.lost(f"redis-server died: {child.describe_exit(server.process.returncode)}")
+                bus = None
+            master.round(bus)
+        if os.getppid() == 1 or stopper.reason == "its parent process died":
+            master.lost("the head's analyzer died; the job goes on")
+        else:
+            master.drain(bus, arguments.node_count)
+        master.finish(stopper.reason)
+    finally:
+        if server is not None:
+            server.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

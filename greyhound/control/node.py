@@ -1,0 +1,164 @@
+"""The node process: analyzer of one node; on the step's first node it also keeps the master as its child.
+
+    python -I -m greyhound.control.node --step-dir DIR --node-index I ...     (docs/interfaces.md 4)
+
+TERM: last poll, `bye`, the step directory is removed, exit 0 within 2 s. Nothing here reaches into the ranks.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from greyhound.control import address, child, rendezvous
+from greyhound.control.arguments import TOKEN_VARIABLE, NodeArguments, parse, take_token
+from greyhound.control.events import EventLog
+from greyhound.control.logs import log_to
+from greyhound.control.messages import Hello
+from greyhound.control.record import open_record
+from greyhound.control.status import FILE, StatusWriter, read_status
+
+if TYPE_CHECKING:
+    from greyhound.control.analyzer import Analyzer
+
+MASTER_GRACE_S = 1.6
+
+log = logging.getLogger(__name__)
+
+
+class Stopper:
+    """Turns TERM and INT into a flag and a reason."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self._parent = os.getppid()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self._on_signal)
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        self.reason = self.reason or ("the step ended" if os.getppid() == self._parent else "its parent process died")
+
+
+class MasterChild:
+    """The master beside the head's analyzer; if it dies, this process says so in its place."""
+
+    def __init__(self, arguments: NodeArguments, token: str) -> None:
+        self._arguments = arguments
+        self._token = token
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = False
+
+    def start(self) -> None:
+        """Start it with the token in its environment."""
+        try:
+            head = address.head_address(self._arguments)
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-m", "greyhound.control.master", *self._arguments.argv(head)],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, TOKEN_VARIABLE: self._token},
+                preexec_fn=child.die_with_parent(signal.SIGTERM),
+            )
+        except OSError as error:
+            self._speak_for_it(f"the master can't be started: {error}")
+
+    def check(self) -> None:
+        """Notice its death, once."""
+        if self._process is not None and self._process.poll() is not None and not self._said:
+            self._speak_for_it(f"the master died: {child.describe_exit(self._process.returncode)}")
+
+    def _speak_for_it(self, reason: str) -> None:
+        self._said = True
+        log.error("unmonitored: %s", reason)
+        arguments = self._arguments
+        record = open_record(arguments.settings.record_path, arguments.name, arguments.step_dir).folder
+        live = arguments.step_dir / FILE
+        status = read_status(live) or {
+            "v": 1,
+            "job": arguments.name.job,
+            "step": arguments.name.step,
+            "restart": arguments.name.restart,
+            "mode": arguments.settings.mode,
+        }
+        status |= {"state": "unmonitored", "reason": reason}
+        StatusWriter(live, record / FILE).update(status, time.monotonic(), force=True)
+        EventLog(record / "events.jsonl", arguments.name).append("unmonitored", time.time(), {"reason": reason})
+
+    def stop(self) -> None:
+        """TERM; it drains what the nodes still say and ends."""
+        if self._process is not None:
+            child.end(self._process, MASTER_GRACE_S)
+
+
+def build(arguments: NodeArguments, token: bytes) -> "Analyzer":
+    """The analyzer of this node; numpy and Redis are imported here, not before."""
+    from greyhound.control.analyzer import Analyzer
+    from greyhound.control.link import Finder, Link
+
+    def resolve() -> str:
+        return address.head_address(arguments)
+
+    finder = Finder(token, arguments.prefix, resolve)
+    hello = Hello(address.node_name(arguments), socket.gethostname(), os.getpid())
+    link = Link(arguments.node_index, hello, finder.try_one)
+    settings = arguments.settings
+    return Analyzer(arguments.step_dir, settings.mode, settings.threshold, settings.warmup, link)
+
+
+def remove_step_dir(path: Path) -> None:
+    """Remove the step directory; only a directory that is named like one."""
+    if path.name.startswith("greyhound-") and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def run(arguments: NodeArguments, analyzer: "Analyzer", stopper: Stopper, each_round: Callable[[], None]) -> str:
+    """Poll until told to stop; returns why."""
+    from greyhound.control.analyzer import POLL_S
+
+    while not stopper.reason and not analyzer.stop_reason:
+        begun_s = time.monotonic()
+        analyzer.poll(begun_s)
+        each_round()
+        if not arguments.step_dir.is_dir():
+            return "the step directory is gone"
+        time.sleep(max(0.01, POLL_S - (time.monotonic() - begun_s)))
+    return stopper.reason or analyzer.stop_reason
+
+
+def main() -> int:
+    """Entry point; exit 0 after a stop, 2 for a bad command line or token."""
+    arguments = parse("greyhound.control.node")
+    stopper = Stopper()
+    child.be_modest()
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    arguments.step_dir.mkdir(mode=0o700, exist_ok=True)
+    log_to(open_record(arguments.settings.record_path, arguments.name, arguments.step_dir), arguments)
+    text = take_token()
+    try:
+        token = rendezvous.token_bytes(text)
+    except rendezvous.TokenError as error:
+        log.error("%s", error)
+        return 2
+    master = MasterChild(arguments, text)
+    if arguments.node_index == 0:
+        master.start()
+    analyzer = build(arguments, token)
+    try:
+        reason = run(arguments, analyzer, stopper, master.check)
+        log.info("ending: %s", reason)
+        analyzer.finish(reason)
+    finally:
+        master.stop()
+        remove_step_dir(arguments.step_dir)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""The record folder of a run: RECORD_DIR/JOB/STEP.RESTART, mode 0750."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from greyhound.config import DEFAULT_RECORD_DIR
+from greyhound.control.names import StepName
+
+MODE = 0o750
+
+
+@dataclass(frozen=True)
+class Record:
+    """A writable folder for the run's record, and what to tell the user where it isn't the configured one."""
+
+    folder: Path
+    notice: str = ""
+
+
+def folder(record_dir: Path, name: StepName) -> Path:
+    """Where the record of a run lies below a record directory."""
+    return record_dir / name.job / f"{name.step}.{name.restart}"
+
+
+def _usable(path: Path) -> str:
+    """Make the folder; why it can't be used, or nothing."""
+    try:
+        path.parent.mkdir(mode=MODE, parents=True, exist_ok=True)
+        path.mkdir(mode=MODE, exist_ok=True)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if os.access(path, os.W_OK | os.X_OK) else "not writable"
+
+
+def open_record(record_dir: Path, name: StepName, step_dir: Path) -> Record:
+    """The configured folder, else the one below the home directory, else the step directory; says which and why."""
+    wanted = folder(record_dir, name)
+    why = _usable(wanted)
+    if not why:
+        return Record(wanted)
+    home = folder(Path(DEFAULT_RECORD_DIR).expanduser(), name)
+    for other in (home, step_dir):
+        if other != wanted and not _usable(other):
+            lost = " (lost when the step ends)" if other == step_dir else ""
+            return Record(other, f"record folder {wanted} can't be used: {why}; writing to {other}{lost}")
+    return Record(step_dir, f"record folder {wanted} can't be used: {why}; no other is writable")

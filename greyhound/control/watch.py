@@ -1,0 +1,138 @@
+"""One rank under watch: its ring, its iteration clock and its tracker."""
+
+import bisect
+import os
+import time
+from collections import deque
+from pathlib import Path
+
+from greyhound.control.messages import RankSample, Report
+from greyhound.detect.period import IterationClock
+from greyhound.detect.tracker import Opened, Tracker
+from greyhound.trace import layout
+from greyhound.trace.records import symbols, top_level
+from greyhound.trace.ring import Ring
+
+ENDS_KEPT = 8192
+
+
+def process_alive(pid: int, pid_start: int) -> bool:
+    """Whether the process with this pid and start time (clock ticks, /proc/PID/stat field 22) still runs."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    fields = text[text.rfind(")") + 2 :].split()
+    return fields[0] not in "ZX" and int(fields[19]) == pid_start
+
+
+class EndTimes:
+    """Wall clock ends of the last ENDS_KEPT iterations, by their number."""
+
+    def __init__(self) -> None:
+        self._numbers: deque[int] = deque(maxlen=ENDS_KEPT)
+        self._ends_ns: deque[int] = deque(maxlen=ENDS_KEPT)
+
+    def add(self, number: int, end_ns: int) -> None:
+        """Numbers must grow."""
+        self._numbers.append(number)
+        self._ends_ns.append(end_ns)
+
+    def at(self, number: int) -> int:
+        """End of iteration `number`, or of the nearest kept one before it; 0 while there is none."""
+        if not self._numbers:
+            return 0
+        place = bisect.bisect_right(self._numbers, number) - 1
+        return self._ends_ns[max(place, 0)]
+
+
+class RankWatch:
+    """Reads one ring at each poll. RingError and RingNotReady of the ring pass through."""
+
+    def __init__(self, path: Path, mode: int, threshold: float, warmup: int) -> None:
+        self.key = path.name
+        self._ring = Ring.open(path)
+        self._ring.set_mode(mode)
+        self._clock = IterationClock()
+        self._tracker = Tracker(threshold=threshold, warmup=warmup)
+        self._ends = EndTimes()
+        self._last = (0, 0.0, 0)
+        self.lost_records = 0
+        self.alive = True
+
+    def poll(self) -> list[Report]:
+        """Read what is new; what the tracker says to it."""
+        records, lost = self._ring.read()
+        self.lost_records += lost
+        kept = top_level(records)
+        if len(kept) == 0:
+            return []
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        reports = []
+        for iteration in self._clock.push(symbols(kept), kept["t_ns"]):
+            end_ns = int(iteration.end_ns) + offset_ns
+            self._ends.add(iteration.index, end_ns)
+            self._last = (iteration.index, iteration.seconds, end_ns)
+            for change in self._tracker.update(iteration.index, iteration.seconds):
+                reports.append(self._report(change, iteration.index, end_ns))
+        return reports
+
+    def _report(self, change: object, number: int, end_ns: int) -> Report:
+        opened = isinstance(change, Opened)
+        at = number if opened else change.end
+        return Report(
+            key=self.key,
+            rank=self._ring.header.world_rank,
+            what="opened" if opened else "closed",
+            onset=change.onset,
+            onset_ns=self._ends.at(change.onset - 1) or end_ns,
+            at=at,
+            at_ns=end_ns if opened else self._ends.at(at),
+            healthy_s=change.healthy_s,
+            slow_s=change.slow_s,
+            slowdown=change.slowdown,
+            lost_s=0.0 if opened else change.lost_s,
+        )
+
+    def sample(self) -> RankSample:
+        """The rank's clock now."""
+        number, seconds, end_ns = self._last
+        return RankSample(
+            key=self.key,
+            rank=self._ring.header.world_rank,
+            locked=self._clock.locked,
+            alive=self.alive,
+            iteration=number,
+            seconds=seconds,
+            healthy_s=self._tracker.healthy_s or 0.0,
+            end_ns=end_ns,
+        )
+
+    def check_alive(self) -> bool:
+        """Whether the rank still runs; remembers."""
+        header = self._ring.header
+        ended = self._ring.hook_state == layout.GH_STATE_ENDED
+        self.alive = self.alive and not ended and process_alive(header.pid, header.pid_start)
+        return self.alive
+
+    def heartbeat(self) -> None:
+        """Tell the hook that the master lives."""
+        self._ring.set_master_heartbeat(time.monotonic_ns())
+
+    def close(self) -> None:
+        """Unmap the ring."""
+        self._ring.close()
+
+
+def own_mode(mode: str) -> int:
+    """The control word for `on` or `observe`."""
+    return layout.GH_MODE_ON if mode == "on" else layout.GH_MODE_OBSERVE
+
+
+def ring_paths(step_dir: Path) -> list[Path]:
+    """Ring files of the step directory, by name; nothing if it is gone."""
+    try:
+        with os.scandir(step_dir) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.name.startswith("ring."))
+    except OSError:
+        return []
