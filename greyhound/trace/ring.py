@@ -53,8 +53,8 @@ class RingHeader:
 
 def unpack_header(page: bytes) -> RingHeader:
     """The header of the first bytes of a ring; text fields end at their first NUL."""
-    fields: tuple[Any, ...] = _HEADER.unpack_from(page)
-    return RingHeader(*(_text(field) if isinstance(field, bytes) else field for field in fields))
+    fields: list[Any] = [_text(field) if isinstance(field, bytes) else field for field in _HEADER.unpack_from(page)]
+    return RingHeader(*fields)
 
 
 def _text(field: bytes) -> str:
