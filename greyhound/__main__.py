@@ -1,0 +1,5 @@
+"""`python -m greyhound` is the `greyhound` command."""
+
+from greyhound.cli.main import main
+
+main()

@@ -1,0 +1,37 @@
+"""Fixtures that several rooms share: one sandbox for all tests that need daemons, and the built C parts."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from greyhound.sandbox import leftovers
+from greyhound.sandbox.cluster import Sandbox
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+NATIVE = REPOSITORY / "greyhound" / "_native"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--scenarios", action="store_true", help="run the long matrices in tests/scenarios")
+
+
+@pytest.fixture(scope="session")
+def native() -> Path:
+    """The folder of the built C parts."""
+    assert (NATIVE / "libgreyhound_hook.so").exists(), "run `make install` first"
+    return NATIVE
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Sandbox]:
+    """One private Slurm cluster for the whole session; nothing may be left of it afterwards."""
+    before = leftovers.shared_memory()
+    cluster = Sandbox.up(f"test-{os.getpid()}")
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+    left = list(leftovers.describe(cluster.layout.directory, before))
+    assert not left, left
