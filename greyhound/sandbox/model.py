@@ -45,10 +45,10 @@ class Training:
 
 def initialize_parallel(parallelism: Parallelism, seed: int) -> None:
     """Make megatron-core's process groups in the initialised world and seed this rank's generators."""
+    shims.install()
     from megatron.core import parallel_state
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
-    shims.install()
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=parallelism.tensor,
         pipeline_model_parallel_size=parallelism.pipeline,

@@ -51,8 +51,14 @@ def _set_rng_state(state: Any, *_args: Any, **_kwargs: Any) -> None:
     torch.set_rng_state(state)
 
 
+def _uncompiled(function: Any = None, **_options: Any) -> Any:
+    """torch.compile without the compiler: importing it costs a second a rank, and the model is too small to gain."""
+    return function if function is not None else _uncompiled
+
+
 def install() -> None:
-    """Patch torch and megatron.core.tensor_parallel.random in this process; call it once, before building a model."""
+    """Patch torch and megatron.core.tensor_parallel.random in this process, once, before megatron.core is imported."""
+    torch.compile = _uncompiled
     from megatron.core.tensor_parallel import random as megatron_random
 
     for name in _FACTORIES:

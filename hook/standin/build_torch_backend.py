@@ -15,7 +15,7 @@ import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCES = (HERE / "torch_backend.cpp", HERE / "torch_backend_stream.h")
+SOURCES = (HERE / "torch_backend.cpp", HERE / "torch_backend_issue.h", HERE / "torch_backend_stream.h")
 INCLUDE = HERE / "include"
 OUT = HERE.parent.parent / "greyhound" / "_native" / "standin"
 LIBRARY = OUT / "libgreyhound_torch_backend.so"

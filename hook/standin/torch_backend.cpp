@@ -11,124 +11,29 @@
  */
 #include <torch/csrc/utils/pybind.h>
 
-#include <cstring>
-#include <map>
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
-#include "torch_backend_stream.h"
+#include "torch_backend_issue.h"
 
 namespace {
-
-ncclDataType_t data_type(const at::Tensor &tensor, bool reduces) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return ncclFloat32;
-    case at::kDouble:
-      return ncclFloat64;
-    case at::kHalf:
-      return ncclFloat16;
-    case at::kBFloat16:
-      return ncclBfloat16;
-    case at::kInt:
-      return ncclInt32;
-    case at::kLong:
-      return ncclInt64;
-    case at::kChar:
-      return ncclInt8;
-    case at::kByte:
-    case at::kBool:
-      return ncclUint8;
-    default:
-      TORCH_CHECK(!reduces && tensor.element_size() == 1, kName, ": data type ",
-                  tensor.scalar_type(), " isn't supported; convert the tensor first");
-      return ncclUint8;
-  }
-}
-
-ncclRedOp_t reduction(const c10d::ReduceOp &op, const at::Tensor &tensor) {
-  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
-    case c10d::ReduceOp::SUM:
-      return tensor.scalar_type() == at::kBool ? ncclMax
-                                               : ncclSum;  // as torch does: a boolean sum is an OR
-    case c10d::ReduceOp::AVG:
-      return ncclAvg;
-    case c10d::ReduceOp::PRODUCT:
-      return ncclProd;
-    case c10d::ReduceOp::MIN:
-      return ncclMin;
-    case c10d::ReduceOp::MAX:
-      return ncclMax;
-    default:
-      TORCH_CHECK(false, kName, ": NCCL has no such reduction (bitwise, or multiplied beforehand)");
-  }
-}
-
-void check_tensor(const at::Tensor &tensor) {
-  TORCH_CHECK(tensor.is_cpu() && !tensor.is_sparse(), kName, ": only dense CPU tensors, got ",
-              tensor.toString());
-  TORCH_CHECK(tensor.is_non_overlapping_and_dense(), kName, ": tensors must be contiguous");
-}
-
-/* Elements as NCCL counts them; types that travel as bytes have one byte each. */
-size_t count_of(const at::Tensor &tensor) { return static_cast<size_t>(tensor.numel()); }
-
-char *at_element(const at::Tensor &tensor, int64_t index) {
-  return static_cast<char *>(tensor.data_ptr()) +
-         index * static_cast<int64_t>(tensor.element_size());
-}
-
-at::Tensor staging(const at::Tensor &like, int64_t parts) {
-  return at::empty({parts * like.numel()}, like.options().memory_format(c10::nullopt));
-}
-
-Tensors joined(const Tensors &a, const Tensors &b) {
-  Tensors all(a);
-  all.insert(all.end(), b.begin(), b.end());
-  return all;
-}
 
 class StandinBackend : public c10d::Backend {
  public:
   StandinBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
-      : Backend(rank, size), store_(std::move(store)) {}
-  ~StandinBackend() override { release(); }
+      : Backend(rank, size), issuer_(std::move(store), rank, size) {}
 
   const std::string getBackendName() const override { return kName; }
   bool supportsCoalescing() const override { return true; }
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return seq_; }
+  uint64_t getSequenceNumberForGroup() override { return issuer_.sequence(); }
   void setTimeout(std::chrono::milliseconds /*timeout*/) {}
-  void shutdown() { release(); }
 
-  void abort() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto &entry : comms_) {
-      if (entry.second->handle != nullptr) {
-        ncclCommAbort(entry.second->handle);
-        entry.second->handle = nullptr;
-      }
-    }
-  }
-
-  void startCoalescing() override {
-    auto comm = group_comm();
-    follow_compute(*comm);  // before the group: an event wait belongs to no group
-    coalesced_ = std::make_shared<Completion>(comm);
-    NCCL(ncclGroupStart());
-  }
-
-  WorkPtr endCoalescing() override {
-    NCCL(ncclGroupEnd());
-    auto completion = std::move(coalesced_);
-    coalesced_.reset();
-    completion->record();
-    retain(completion);
-    return c10::make_intrusive<StreamWork>(rank_, OpType::COALESCED, completion, Tensors{}, seq_);
-  }
+  void abort() { issuer_.abort(); }
+  void shutdown() { issuer_.release(); }
+  void startCoalescing() override { issuer_.start_coalescing(); }
+  WorkPtr endCoalescing() override { return issuer_.end_coalescing(); }
 
   WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override {
     const auto root = static_cast<int>(opts.rootRank);
-    return run(OpType::BROADCAST, tensors, tensors, [&](Comm &c) {
+    return issuer_.run(OpType::BROADCAST, tensors, tensors, [&](Comm &c) {
       for (const auto &t : tensors) {
         NCCL(ncclBroadcast(t.data_ptr(), t.data_ptr(), count_of(t), data_type(t, false), root,
                            c.handle, c.stream));
@@ -147,7 +52,7 @@ class StandinBackend : public c10d::Backend {
 
   WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override {
     const auto root = static_cast<int>(opts.rootRank);
-    return run(OpType::REDUCE, tensors, tensors, [&](Comm &c) {
+    return issuer_.run(OpType::REDUCE, tensors, tensors, [&](Comm &c) {
       for (const auto &t : tensors) {
         NCCL(ncclReduce(t.data_ptr(), t.data_ptr(), count_of(t), data_type(t, true),
                         reduction(opts.reduceOp, t), root, c.handle, c.stream));
@@ -235,7 +140,7 @@ class StandinBackend : public c10d::Backend {
 
   WorkPtr alltoall(Tensors &outputs, Tensors &inputs,
                    const c10d::AllToAllOptions & /*opts*/) override {
-    return run(OpType::ALLTOALL, joined(outputs, inputs), outputs, [&](Comm &c) {
+    return issuer_.run(OpType::ALLTOALL, joined(outputs, inputs), outputs, [&](Comm &c) {
       for (int peer = 0; peer < size_; ++peer) {
         send_part(c, inputs[peer], 0, inputs[peer].numel(), peer);
         recv_part(c, outputs[peer], 0, outputs[peer].numel(), peer);
@@ -248,7 +153,7 @@ class StandinBackend : public c10d::Backend {
                         const c10d::AllToAllOptions & /*opts*/) {
     const auto sends = elements(input, input_splits);
     const auto receives = elements(output, output_splits);
-    return run(OpType::ALLTOALL_BASE, {output, input}, {output}, [&](Comm &c) {
+    return issuer_.run(OpType::ALLTOALL_BASE, {output, input}, {output}, [&](Comm &c) {
       int64_t from = 0;
       int64_t to = 0;
       for (int peer = 0; peer < size_; ++peer) {
@@ -269,7 +174,7 @@ class StandinBackend : public c10d::Backend {
                  const c10d::GatherOptions &opts) override {
     const auto root = static_cast<int>(opts.rootRank);
     const Tensors received = rank_ == root ? outputs.at(0) : Tensors{};
-    return run(OpType::GATHER, joined(received, inputs), received, [&](Comm &c) {
+    return issuer_.run(OpType::GATHER, joined(received, inputs), received, [&](Comm &c) {
       send_part(c, inputs.at(0), 0, inputs[0].numel(), root);
       for (size_t peer = 0; peer < received.size(); ++peer) {
         recv_part(c, received[peer], 0, received[peer].numel(), static_cast<int>(peer));
@@ -281,7 +186,7 @@ class StandinBackend : public c10d::Backend {
                   const c10d::ScatterOptions &opts) override {
     const auto root = static_cast<int>(opts.rootRank);
     const Tensors sent = rank_ == root ? inputs.at(0) : Tensors{};
-    return run(OpType::SCATTER, joined(outputs, sent), outputs, [&](Comm &c) {
+    return issuer_.run(OpType::SCATTER, joined(outputs, sent), outputs, [&](Comm &c) {
       for (size_t peer = 0; peer < sent.size(); ++peer) {
         send_part(c, sent[peer], 0, sent[peer].numel(), static_cast<int>(peer));
       }
@@ -290,7 +195,7 @@ class StandinBackend : public c10d::Backend {
   }
 
   WorkPtr send(Tensors &tensors, int peer, int /*tag*/) override {
-    return point_to_point(OpType::SEND, tensors, peer, [&](Comm &c, int at) {
+    return issuer_.point_to_point(OpType::SEND, tensors, peer, [&](Comm &c, int at) {
       for (const auto &t : tensors) {
         send_part(c, t, 0, t.numel(), at);
       }
@@ -298,7 +203,7 @@ class StandinBackend : public c10d::Backend {
   }
 
   WorkPtr recv(Tensors &tensors, int peer, int /*tag*/) override {
-    return point_to_point(OpType::RECV, tensors, peer, [&](Comm &c, int at) {
+    return issuer_.point_to_point(OpType::RECV, tensors, peer, [&](Comm &c, int at) {
       for (const auto &t : tensors) {
         recv_part(c, t, 0, t.numel(), at);
       }
@@ -307,119 +212,15 @@ class StandinBackend : public c10d::Backend {
 
   WorkPtr barrier(const c10d::BarrierOptions & /*opts*/) override {
     Tensors token{at::zeros({1}, at::kFloat)};
-    return run(OpType::BARRIER, token, token, [&](Comm &c) {
+    return issuer_.run(OpType::BARRIER, token, token, [&](Comm &c) {
       NCCL(ncclAllReduce(token[0].data_ptr(), token[0].data_ptr(), 1, ncclFloat32, ncclSum,
                          c.handle, c.stream));
     });
   }
 
  private:
-  std::shared_ptr<Comm> group_comm() { return comm_named("all", rank_, size_); }
-
-  /* A pair that sends outside a group has a communicator of its own, as in ProcessGroupNCCL. */
-  std::shared_ptr<Comm> pair_comm(int peer) {
-    const std::string name = "pair/" + std::to_string(std::min(rank_, peer)) + ":" +
-                             std::to_string(std::max(rank_, peer));
-    return comm_named(name, rank_ < peer ? 0 : 1, 2);
-  }
-
-  std::shared_ptr<Comm> comm_named(const std::string &name, int rank, int size) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const auto found = comms_.find(name);
-      if (found != comms_.end()) {
-        return found->second;
-      }
-    }
-    ncclUniqueId id;
-    const std::string key = "nccl/" + name;
-    if (rank == 0) {
-      NCCL(ncclGetUniqueId(&id));
-      const auto *bytes = reinterpret_cast<const uint8_t *>(&id);
-      store_->set(key, std::vector<uint8_t>(bytes, bytes + sizeof id));
-    } else {
-      const auto bytes = store_->get(key);
-      TORCH_CHECK(bytes.size() == sizeof id, kName, ": unique id in the store has ", bytes.size(),
-                  " bytes");
-      std::memcpy(&id, bytes.data(), sizeof id);
-    }
-    auto comm = std::make_shared<Comm>(rank, size, id);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    comms_[name] = comm;
-    return comm;
-  }
-
-  /* What was modelled on the compute stream so far comes before the operation, as on a GPU. */
-  static void follow_compute(const Comm &comm) {
-    cudaEvent_t event = nullptr;
-    CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    CUDA(cudaEventRecord(event, compute_stream()));
-    CUDA(cudaStreamWaitEvent(comm.stream, event, 0));
-    CUDA(cudaEventDestroy(event));
-  }
-
-  /* An operation in flight keeps its tensors, even when the caller drops the Work. */
-  void retain(const CompletionPtr &completion) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    while (!in_flight_.empty() && in_flight_.front()->ready()) {
-      in_flight_.pop_front();
-    }
-    in_flight_.push_back(completion);
-  }
-
-  template <typename Calls>
-  WorkPtr enqueue(OpType op, const std::shared_ptr<Comm> &comm, const Tensors &keep,
-                  const Tensors &outputs, const Calls &calls, std::function<void()> at_end,
-                  bool grouped) {
-    for (const auto &t : keep) {
-      check_tensor(t);
-    }
-    ++seq_;
-    const bool inside = coalesced_ != nullptr;
-    auto completion = inside ? coalesced_ : std::make_shared<Completion>(comm);
-    completion->keep(keep);
-    if (at_end) {
-      completion->at_end(std::move(at_end));
-    }
-    if (inside) {
-      calls(*completion->comm());
-    } else {
-      follow_compute(*comm);
-      if (grouped) {
-        NCCL(ncclGroupStart());
-      }
-      calls(*comm);
-      if (grouped) {
-        NCCL(ncclGroupEnd());
-      }
-      completion->record();
-      retain(completion);
-    }
-    return c10::make_intrusive<StreamWork>(rank_, op, completion, outputs, seq_);
-  }
-
-  /* One call needs no group; several (or sends beside receives) travel as one. */
-  template <typename Calls>
-  WorkPtr run(OpType op, const Tensors &keep, const Tensors &outputs, const Calls &calls,
-              std::function<void()> at_end = nullptr, bool grouped = false) {
-    const bool many = op == OpType::ALLTOALL || op == OpType::ALLTOALL_BASE ||
-                      op == OpType::GATHER || op == OpType::SCATTER;
-    return enqueue(op, group_comm(), keep, outputs, calls, std::move(at_end), grouped || many);
-  }
-
-  template <typename Calls>
-  WorkPtr point_to_point(OpType op, const Tensors &tensors, int peer, const Calls &calls) {
-    TORCH_CHECK(peer >= 0 && peer < size_ && peer != rank_, kName, ": rank ", rank_,
-                " can't exchange with rank ", peer);
-    const bool inside = coalesced_ != nullptr;
-    const int at = inside ? peer : (rank_ < peer ? 1 : 0);
-    const auto comm = inside ? coalesced_->comm() : pair_comm(peer);
-    return enqueue(
-        op, comm, tensors, tensors, [&](Comm &c) { calls(c, at); }, nullptr, tensors.size() > 1);
-  }
-
   WorkPtr allreduce_all(OpType op, const Tensors &tensors, const c10d::ReduceOp &reduce_op) {
-    return run(
+    return issuer_.run(
         op, tensors, tensors,
         [&](Comm &c) {
           for (const auto &t : tensors) {
@@ -436,7 +237,7 @@ class StandinBackend : public c10d::Backend {
       TORCH_CHECK(outputs[i].numel() == inputs[i].numel() * size_, kName, ": all-gather output ",
                   outputs[i].numel(), " elements, expected ", inputs[i].numel() * size_);
     }
-    return run(
+    return issuer_.run(
         op, joined(outputs, inputs), results,
         [&](Comm &c) {
           for (size_t i = 0; i < inputs.size(); ++i) {
@@ -453,7 +254,7 @@ class StandinBackend : public c10d::Backend {
       TORCH_CHECK(inputs[i].numel() == outputs[i].numel() * size_, kName, ": reduce-scatter input ",
                   inputs[i].numel(), " elements, expected ", outputs[i].numel() * size_);
     }
-    return run(
+    return issuer_.run(
         op, joined(outputs, inputs), outputs,
         [&](Comm &c) {
           for (size_t i = 0; i < inputs.size(); ++i) {
@@ -481,32 +282,7 @@ class StandinBackend : public c10d::Backend {
     return counts;
   }
 
-  static void send_part(Comm &c, const at::Tensor &t, int64_t from, int64_t count, int peer) {
-    NCCL(ncclSend(at_element(t, from), static_cast<size_t>(count), data_type(t, false), peer,
-                  c.handle, c.stream));
-  }
-  static void recv_part(Comm &c, const at::Tensor &t, int64_t from, int64_t count, int peer) {
-    NCCL(ncclRecv(at_element(t, from), static_cast<size_t>(count), data_type(t, false), peer,
-                  c.handle, c.stream));
-  }
-
-  void release() noexcept {
-    std::deque<CompletionPtr> in_flight;
-    std::map<std::string, std::shared_ptr<Comm>> comms;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      in_flight.swap(in_flight_);
-      comms.swap(comms_);
-    }
-    comms.clear();  // a communicator waits for its stream; completions hold the rest of them
-  }
-
-  c10::intrusive_ptr<c10d::Store> store_;
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Comm>> comms_;
-  std::deque<CompletionPtr> in_flight_;
-  CompletionPtr coalesced_;
-  std::atomic<uint64_t> seq_{0};
+  Issuer issuer_;
 };
 
 c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions &opts,
