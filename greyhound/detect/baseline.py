@@ -2,12 +2,14 @@
 
 import math
 from collections import deque
+from itertools import pairwise
 from statistics import median
 
 _POOL = 64  # healthy iterations from which level and spread are known
 _PENDING = 8  # iterations held back until it is clear that no episode began with them
 _DRIFT_UP = 2e-5  # log units an iteration: 2 % in 1,000, so that a staircase of small steps still adds up
 _DRIFT_DOWN = 0.02  # share of the gap to a faster level that is closed in an iteration
+_YOUNG = 32  # iterations learnt below which the level is provisional
 _REFRESH = 8  # iterations between estimates
 _MAD_TO_DEVIATION = 1.4826
 _MEDIAN_INEFFICIENCY = 1.2533  # standard error of a normal sample's median over that of its mean
@@ -68,6 +70,16 @@ class Baseline:
             self._estimate()
             self._move_level(median(self._pool))
 
+    def recovered(self, after_s: list[float]) -> None:
+        """An episode ended with these iterations: a level learnt from few iterations is learnt again from here."""
+        assert self._level is not None
+        if self._learnt >= _YOUNG:
+            return
+        after = [math.log(seconds) for seconds in after_s]
+        self._level = max(self._level, median(after))
+        self._pool.extend(after)
+        self._learnt = 0
+
     def forget_pending(self) -> None:
         """Drop the iterations held back: an episode began with them."""
         self._pending.clear()
@@ -91,5 +103,5 @@ class Baseline:
         limit = 3 * self._spread  # spikes would otherwise decide the correlation
         clipped = [min(max(a, -limit), limit) for a in away]
         power = sum(a * a for a in clipped)
-        together = sum(a * b for a, b in zip(clipped, clipped[1:], strict=False))
+        together = sum(a * b for a, b in pairwise(clipped))
         self._correlation = min(max(together / power, 0.0), 0.6)

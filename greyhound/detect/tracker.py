@@ -13,21 +13,24 @@ from greyhound.detect.baseline import Baseline
 from greyhound.detect.changepoint import Bocd
 
 # Windows in which a slow-down is looked for: iterations -> how many of them may be fast.
-_SHORT_WINDOWS = {4: 0, 5: 0}
-_LONG_WINDOWS = {8: 1, 12: 2, 20: 4, 40: 8}
-_HISTORY = max(_LONG_WINDOWS)
+_WINDOWS = {5: 0, 6: 0, 8: 1, 12: 2, 20: 4, 40: 8}
+_SHORT = 6  # windows up to this one need a change point, or times far outside the healthy spread
+_EVIDENT_DEVIATIONS = 3.0
+_LEEWAY_DEVIATIONS = 0.25  # how far below half the shift a slow iteration may lie
+_REMAINDER = 0.2  # share of an episode's height that may remain when it ends
+_HISTORY = max(_WINDOWS)
 _EPISODE_SAMPLES = 1024
 
 
 @dataclass(frozen=True)
 class TrackerConfig:
-    """What counts as a fail-slow: ``threshold`` is a share of the healthy time, ``warmup`` and ``recovery`` iterations."""
+    """What counts as a fail-slow: ``threshold`` a share of the healthy time, ``warmup`` and ``recovery`` iterations."""
 
     threshold: float = 0.10
     warmup: int = 10
     recovery: int = 5
-    change_probability: float = 0.5
-    standard_errors: float = 1.5
+    change_probability: float = 0.3
+    standard_errors: float = 1.25
 
 
 @dataclass(frozen=True)
@@ -134,13 +137,14 @@ class Tracker:
             self._restart()
         self._last_iteration = iteration
         self._last_s.append(seconds)
-        newly_changed = self._change.update(math.log(seconds)) >= self._config.change_probability
         healthy_s = self._baseline.healthy_s
         if healthy_s is None:
             self._baseline.warm_up(seconds)
             return []
         sample = _Sample(iteration, seconds, math.log(seconds / healthy_s))
         self._recent.append(sample)
+        # Only after the warm-up: its first value is the prior's mean, and first iterations are no guide to the level.
+        newly_changed = self._change.update(sample.excess) >= self._config.change_probability
         if self._episode is not None:
             return self._watch_recovery(sample, healthy_s)
         return self._watch_onset(sample, healthy_s, newly_changed)
@@ -171,23 +175,29 @@ class Tracker:
     def _slow_window(self, newly_changed: bool) -> list[_Sample] | None:
         """The iterations since the onset if the latest ones are slow beyond doubt."""
         recent = list(self._recent)
-        for windows, wanted in ((_SHORT_WINDOWS, newly_changed), (_LONG_WINDOWS, True)):
-            for length, fast_allowed in windows.items():
-                if wanted and len(recent) >= length and self._is_slow(recent[-length:], fast_allowed):
-                    return self._since_onset(recent, length)
+        for length, fast_allowed in _WINDOWS.items():
+            if len(recent) < length:
+                return None
+            window = sorted(sample.excess for sample in recent[-length:])
+            if length > _SHORT:
+                certain = self._is_slow(window, fast_allowed)
+            else:
+                evident = newly_changed or window[0] > _EVIDENT_DEVIATIONS * self._baseline.spread
+                certain = evident and self._is_slow(window, fast_allowed) and self._is_level(window)
+            if certain:
+                return self._since_onset(recent, length)
         return None
 
-    def _is_slow(self, window: list[_Sample], fast_allowed: int) -> bool:
-        excess = sorted(sample.excess for sample in window)
-        error = self._config.standard_errors * self._baseline.median_error(len(window))
+    def _is_slow(self, excess: list[float], fast_allowed: int) -> bool:
+        """Whether a window (sorted) lies above the threshold, nearly all of it and beyond the error of its median."""
+        error = self._config.standard_errors * self._baseline.median_error(len(excess))
         middle = median(excess)
-        if middle <= self._opens_at + error:
-            return False
-        if excess[fast_allowed] <= middle / 2:
-            return False
-        # A new level is consistent in height, a cluster of spikes isn't.
-        spread = excess[-2] - excess[fast_allowed]
-        return len(window) > 5 or spread <= max(4.5 * self._baseline.spread, middle / 2)
+        floor = middle / 2 - _LEEWAY_DEVIATIONS * self._baseline.spread
+        return middle > self._opens_at + error and excess[fast_allowed] > floor
+
+    def _is_level(self, excess: list[float]) -> bool:
+        """Whether a window (sorted) is consistent in height, as a new level is and a cluster of spikes isn't."""
+        return excess[-2] - excess[0] <= max(4.5 * self._baseline.spread, median(excess) / 2)
 
     def _since_onset(self, recent: list[_Sample], length: int) -> list[_Sample]:
         """``recent`` from the first slow iteration of the run that the window ends; one fast one is no break."""
@@ -205,15 +215,17 @@ class Tracker:
         episode.add(sample, healthy_s)
         last = list(self._recent)[-self._config.recovery :]
         error = self._baseline.median_error(len(last))
-        fast = [row for row in last if row.excess < self._opens_at + error]
-        recovered = len(last) == self._config.recovery and median(row.excess for row in last) < self._closes_at
+        closes_at = max(self._closes_at, _REMAINDER * math.log(episode.opened.slowdown))
+        fast = [row for row in last if row.excess < max(self._opens_at, closes_at) + error]
+        recovered = len(last) == self._config.recovery and median(row.excess for row in last) < closes_at
         if not recovered or len(fast) < len(last) - 1:
             return []
         end = fast[0].iteration
-        # What is kept is judged against the healthy level again, from the recovery on.
-        self._recent = deque((row for row in last if row.iteration >= end), maxlen=_HISTORY)
+        after = [row for row in last if row.iteration >= end]
+        self._recent = deque(after, maxlen=_HISTORY)
         self._episode = None
-        return [self._close(episode, end, sample.iteration, [row.seconds for row in last if row.iteration >= end])]
+        self._baseline.recovered([row.seconds for row in after])
+        return [self._close(episode, end, sample.iteration, [row.seconds for row in after])]
 
     def _close(self, episode: _Episode, end: int, reported: int, fast_s: list[float] | None = None) -> Closed:
         """The finding; ``fast_s`` are the iterations after ``end``, which were counted before that was known."""
