@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.util
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -42,3 +43,17 @@ def register() -> ModuleType:
     native = load()
     dist.Backend.register_backend(BACKEND_NAME, native.create, extended_api=True, devices=["cpu"])
     return native
+
+
+def choose_device(native: ModuleType, local_rank: int) -> None:
+    """Use the visible GPU of this local rank; with fewer GPUs than ranks they are shared.
+
+    Raises:
+        RuntimeError: this node has no GPU in the stand-in's page, or CUDA_VISIBLE_DEVICES hides all.
+    """
+    count = native.device_count()
+    if count == 0:
+        names = ("GREYHOUND_STANDIN_PAGE", "GREYHOUND_STANDIN_NODE", "SLURMD_NODENAME", "CUDA_VISIBLE_DEVICES")
+        given = ", ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+        raise RuntimeError(f"the stand-in shows no GPU here ({given}); does the page name this node's GPUs?")
+    native.set_device(local_rank % count)

@@ -14,8 +14,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -41,7 +42,9 @@ def _positive(text: str) -> int:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m greyhound.sandbox.train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m greyhound.sandbox.train",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--tp", type=_positive, default=1, help="tensor-parallel size (default 1)")
     parser.add_argument("--pp", type=_positive, default=1, help="pipeline-parallel size (default 1)")
@@ -71,9 +74,11 @@ def check_world(options: argparse.Namespace, world_size: int) -> int:
         ValueError: the ranks can't be laid out as asked.
     """
     inner = options.tp * options.pp
-    if world_size % inner or (options.dp and options.dp * inner != world_size):
-        wanted = f"--tp {options.tp} --pp {options.pp}" + (f" --dp {options.dp}" if options.dp else "")
-        raise ValueError(f"{wanted} needs {'' if options.dp else 'a multiple of '}{inner * (options.dp or 1)} ranks, not {world_size}")
+    asked = f"--tp {options.tp} --pp {options.pp}"
+    if options.dp and options.dp * inner != world_size:
+        raise ValueError(f"{asked} --dp {options.dp} needs {inner * options.dp} ranks, not {world_size}")
+    if world_size % inner:
+        raise ValueError(f"{asked} needs a multiple of {inner} ranks, not {world_size}")
     return int(world_size // inner)
 
 
@@ -106,7 +111,7 @@ def start_world(me: ranks.RankEnvironment, options: argparse.Namespace) -> Devic
         from greyhound.sandbox import torch_backend
 
         native = torch_backend.register()
-        native.set_device(me.local_rank % max(native.device_count(), 1))
+        torch_backend.choose_device(native, me.local_rank)
     timeout = timedelta(seconds=RENDEZVOUS_TIMEOUT_S)
     # torchrun's agent may keep the store already; then every rank is a client of it.
     agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -128,10 +133,12 @@ def mean_loss(losses: list[Any]) -> float:
         return float("nan")
     mean = torch.stack(losses).mean()
     dist.all_reduce(mean, group=parallel_state.get_data_parallel_group())
-    return float(mean) / parallel_state.get_data_parallel_world_size()
+    return float(mean) / int(parallel_state.get_data_parallel_world_size())
 
 
-def train_step(training: "Training", shape: "GptShape", options: argparse.Namespace, iteration: int, device: Device) -> float:
+def train_step(
+    training: "Training", shape: "GptShape", options: argparse.Namespace, iteration: int, device: Device
+) -> float:
     """One iteration (numbered from 1); returns the loss, NaN where this rank hasn't the last pipeline stage."""
     from megatron.core import parallel_state
     from megatron.core.pipeline_parallel import get_forward_backward_func
@@ -192,6 +199,15 @@ def summary(times_s: list[float], modelled: "ModelledIteration", device: Device)
     return f"done: median iteration {median:.4f} s, standard deviation {spread:.1%}, modelled at full speed {share:.1%}"
 
 
+def announce(options: argparse.Namespace, replicas: int, modelled_s: float) -> str:
+    """The first line: the layout, and which part of the time is modelled."""
+    return (
+        f"GPT of {options.layers} layers: TP{options.tp} DP{replicas} PP{options.pp}, {options.micro_batches} "
+        f"micro-batches; modelled device time {modelled_s * 1e3:.0f} ms of an iteration (attention, MLP, embedding, "
+        "output layer, optimizer; communication and losses are real)"
+    )
+
+
 def run(options: argparse.Namespace, me: ranks.RankEnvironment, log: TextIO | None) -> None:
     """Build the model and train it; every rank runs this."""
     device = start_world(me, options)
@@ -207,11 +223,7 @@ def run(options: argparse.Namespace, me: ranks.RankEnvironment, log: TextIO | No
     )
     # The last rank has the last pipeline stage, where the loss is.
     report = Report(options.steps, me.rank == me.world_size - 1, log)
-    report.say(
-        f"GPT of {options.layers} layers on {me.world_size} ranks: TP{options.tp} DP{me.world_size // (options.tp * options.pp)} "
-        f"PP{options.pp}, {options.micro_batches} micro-batches; modelled device time {modelled.total_s * 1e3:.0f} ms of an "
-        "iteration (layers, embedding, output layer, optimizer; the rest is real)"
-    )
+    report.say(announce(options, check_world(options, me.world_size), modelled.total_s))
     times_s: list[float] = []
     before = time.monotonic()
     for number in range(1, options.steps + 1):
@@ -223,8 +235,34 @@ def run(options: argparse.Namespace, me: ranks.RankEnvironment, log: TextIO | No
     report.say(summary(times_s, modelled, device))
 
 
+def finish_world() -> None:
+    """Leave together, so that no rank closes its connections while another still uses them."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@contextmanager
+def at_once_on_failure() -> Iterator[None]:
+    """End a failing process without the interpreter's clean-up, which would wait for peers that wait for it.
+
+    Its connections close with it, and that makes the peers fail too instead of waiting for ever.
+    """
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        if not done:
+            traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train; returns the exit status. A failing rank leaves with its error, which its peers notice and end too."""
+    """Train; returns the exit status."""
     options = parse(arguments)
     try:
         me = ranks.from_environment()
@@ -232,15 +270,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"train: {error}", file=sys.stderr)
         return 2
-    with ExitStack() as stack:
+    with at_once_on_failure(), ExitStack() as stack:
         log = None
         if options.json_log and me.rank == me.world_size - 1:
             log = stack.enter_context(options.json_log.open("a"))
         run(options, me, log)
-    import torch.distributed as dist
-
-    dist.barrier()
-    dist.destroy_process_group()
+        finish_world()
     return 0
 
 

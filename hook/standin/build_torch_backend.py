@@ -40,7 +40,7 @@ def compiler_call() -> list[str]:
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
     return [
         *shlex.split(os.environ.get("CXX", "g++")),
-        *"-std=gnu++20 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror".split(),
+        *["-std=gnu++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"],
         f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
         *includes,
         f"-I{INCLUDE}",
@@ -53,7 +53,7 @@ def compiler_call() -> list[str]:
         "-l:libcudart.so.12",
         "-Wl,--as-needed",
         *libraries,
-        *"-ltorch_python -ltorch -ltorch_cpu -lc10 -lpthread".split(),
+        *["-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", "-lpthread"],
         "-Wl,-rpath,$ORIGIN",
         "-Wl,-soname,libgreyhound_torch_backend.so",
     ]
@@ -61,7 +61,7 @@ def compiler_call() -> list[str]:
 
 def main() -> int:
     if importlib.util.find_spec("torch") is None:
-        print(f"torch_backend: {sys.executable} has no torch; install it, or name another with PYTHON=", file=sys.stderr)
+        print(f"torch_backend: {sys.executable} has no torch; name a Python that has it with PYTHON=", file=sys.stderr)
         return 1
     torch_version = importlib.metadata.version("torch")
     wanted = stamp_text(torch_version)
