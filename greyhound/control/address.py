@@ -20,10 +20,13 @@ def head_address(arguments: NodeArguments) -> str:
         return numeric(arguments.head_address)
     if arguments.node_count == 1:
         return LOOPBACK
-    from greyhound.slurm.client import node_address
-    from greyhound.slurm.nodelist import expand
+    from greyhound.slurm.client import CommandClient, SlurmError
+    from greyhound.slurm.nodelist import NodeListError, expand
 
-    return numeric(node_address(expand(arguments.node_list)[0]))
+    try:
+        return numeric(CommandClient().node_address(expand(arguments.node_list)[0]))
+    except (SlurmError, NodeListError, IndexError) as error:
+        raise OSError(f"NodeAddr of the first of {arguments.node_list!r} is not known: {error}") from None
 
 
 def node_name(arguments: NodeArguments) -> str:

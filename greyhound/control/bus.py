@@ -88,6 +88,8 @@ class RedisBus:
 
     def __init__(self, host: str, port: int, password: str, prefix: str, identity: str | None) -> None:
         import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
 
         self._where = f"Redis at {host}:{port}"
         self._prefix = prefix
@@ -99,7 +101,7 @@ class RedisBus:
             socket_timeout=TIMEOUT_S,
             socket_connect_timeout=TIMEOUT_S,
             decode_responses=True,
-            retry=None,
+            retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
         try:

@@ -64,7 +64,7 @@ class Episode:
 
     @property
     def slowdown(self) -> float:
-        """As the tracker defines it, median over the ranks."""
+        """slow_s / healthy_s, median over the ranks."""
         return median(phase.slowdown for phase in self.phases.values())
 
     def lost_s(self, iteration: int) -> float:
@@ -110,8 +110,9 @@ class EpisodeMerger:
             return
         held = self._held(key)
         if held is not None and held.end is None:
-            end = replace(held, end=report.at, end_ns=max(report.at_ns, held.onset_ns + 1), lost_s=report.lost_s)
-            self._store(key, end)
+            end_ns = max(report.at_ns, held.onset_ns + 1)
+            held = replace(held, slow_s=report.slow_s, slowdown=report.slowdown, lost_s=report.lost_s)
+            self._store(key, replace(held, end=report.at, end_ns=end_ns))
 
     def _held(self, key: str) -> Phase | None:
         current = self.current

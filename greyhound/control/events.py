@@ -12,26 +12,10 @@ from typing import Any
 from greyhound.control.names import StepName
 
 VERSION = 1
-KINDS = [
-    "start",
-    "waiting",
-    "not_intercepted",
-    "tracking",
-    "regime",
-    "suspect",
-    "profile",
-    "freeze",
-    "benchmark",
-    "thaw",
-    "verdict",
-    "plan",
-    "action",
-    "undo",
-    "recovered",
-    "fail_stop",
-    "unmonitored",
-    "end",
-]
+KINDS = frozenset(
+    {"start", "waiting", "not_intercepted", "tracking", "regime", "suspect", "profile", "freeze", "benchmark", "thaw"}
+    | {"verdict", "plan", "action", "undo", "recovered", "fail_stop", "unmonitored", "end"}
+)
 
 log = logging.getLogger(__name__)
 

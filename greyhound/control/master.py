@@ -17,7 +17,7 @@ from greyhound.control.job import Job
 from greyhound.control.logs import log_to
 from greyhound.control.messages import Bye, MessageError, UnknownKindError, decode
 from greyhound.control.node import Stopper
-from greyhound.control.notify import Notifier
+from greyhound.control.notify import Notifier, NotifyError
 from greyhound.control.record import Record, open_record
 from greyhound.control.status import FILE, StatusWriter
 
@@ -137,10 +137,15 @@ def _notifier(arguments: NodeArguments) -> Notifier | None:
     """Through Slurm where there is one; `greyhound launch` prints the lines itself."""
     if not arguments.in_slurm:
         return None
-    from greyhound.slurm.client import notify
+    from greyhound.slurm.client import CommandClient, SlurmError
+
+    client = CommandClient()
 
     def send(text: str) -> None:
-        notify(arguments.name.job, text)
+        try:
+            client.notify(arguments.name.job, text)
+        except (SlurmError, ValueError) as error:
+            raise NotifyError(str(error)) from None
 
     return Notifier(send)
 

@@ -149,11 +149,15 @@ def main() -> int:
     master = MasterChild(arguments, text)
     if arguments.node_index == 0:
         master.start()
-    analyzer = build(arguments, token)
     try:
+        analyzer = build(arguments, token)
         reason = run(arguments, analyzer, stopper, master.check)
         log.info("ending: %s", reason)
         analyzer.finish(reason)
+    except ImportError as error:
+        # A package or the C reader is missing here: the installation's fault, not the job's.
+        log.error("unmonitored: the analyzer can't be loaded: %s", error)
+        return 1
     finally:
         master.stop()
         remove_step_dir(arguments.step_dir)

@@ -12,6 +12,10 @@ MOST_AN_HOUR = 30
 log = logging.getLogger(__name__)
 
 
+class NotifyError(RuntimeError):
+    """A line didn't get through."""
+
+
 class Notifier:
     """Sends lines at most every SPACING_S seconds and MOST_AN_HOUR an hour; failures are a line in the log."""
 
@@ -43,6 +47,6 @@ class Notifier:
         while (text := self._queue.get()) is not None:
             try:
                 self._send(f"greyhound: {text}")
-            except (OSError, RuntimeError) as error:
+            except NotifyError as error:
                 log.warning("the job's owner could not be notified: %s", error)
             self._last.wait(SPACING_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from greyhound.control.messages import RankSample, Report
 from greyhound.detect.period import IterationClock
-from greyhound.detect.tracker import Opened, Tracker
+from greyhound.detect.tracker import Closed, Finding, Opened, Tracker, TrackerConfig
 from greyhound.trace import layout
 from greyhound.trace.records import symbols, top_level
 from greyhound.trace.ring import Ring
@@ -54,7 +54,8 @@ class RankWatch:
         self._ring = Ring.open(path)
         self._ring.set_mode(mode)
         self._clock = IterationClock()
-        self._tracker = Tracker(threshold=threshold, warmup=warmup)
+        self._tracker = Tracker(TrackerConfig(threshold=threshold, warmup=warmup))
+        self._opened: Opened | None = None
         self._ends = EndTimes()
         self._last = (0, 0.0, 0)
         self.lost_records = 0
@@ -68,30 +69,40 @@ class RankWatch:
         if len(kept) == 0:
             return []
         offset_ns = time.time_ns() - time.monotonic_ns()
-        reports = []
+        reports: list[Report] = []
         for iteration in self._clock.push(symbols(kept), kept["t_ns"]):
             end_ns = int(iteration.end_ns) + offset_ns
+            findings = []
+            if iteration.index <= self._last[0]:
+                # The clock counts anew (another period): the tracker would begin again without a word.
+                findings += self._tracker.pattern_changed(iteration.index)
+                self._ends = EndTimes()
             self._ends.add(iteration.index, end_ns)
             self._last = (iteration.index, iteration.seconds, end_ns)
-            for change in self._tracker.update(iteration.index, iteration.seconds):
-                reports.append(self._report(change, iteration.index, end_ns))
+            findings += self._tracker.update(iteration.index, iteration.seconds)
+            reports += [report for finding in findings if (report := self._report(finding, end_ns))]
         return reports
 
-    def _report(self, change: object, number: int, end_ns: int) -> Report:
-        opened = isinstance(change, Opened)
-        at = number if opened else change.end
+    def _report(self, finding: Finding, now_ns: int) -> Report | None:
+        """The message for a finding; `now_ns` is the wall clock end of the iteration that made it certain."""
+        opened = finding if isinstance(finding, Opened) else self._opened
+        if isinstance(finding, Opened | Closed):
+            self._opened = finding if isinstance(finding, Opened) else None
+        if opened is None or not isinstance(finding, Opened | Closed):
+            return None
+        closed = finding if isinstance(finding, Closed) else None
         return Report(
             key=self.key,
             rank=self._ring.header.world_rank,
-            what="opened" if opened else "closed",
-            onset=change.onset,
-            onset_ns=self._ends.at(change.onset - 1) or end_ns,
-            at=at,
-            at_ns=end_ns if opened else self._ends.at(at),
-            healthy_s=change.healthy_s,
-            slow_s=change.slow_s,
-            slowdown=change.slowdown,
-            lost_s=0.0 if opened else change.lost_s,
+            what="closed" if closed else "opened",
+            onset=opened.onset,
+            onset_ns=self._ends.at(opened.onset - 1) or now_ns,
+            at=closed.end if closed else opened.reported,
+            at_ns=(self._ends.at(closed.end - 1) or now_ns) if closed else now_ns,
+            healthy_s=opened.healthy_s,
+            slow_s=finding.slowdown * opened.healthy_s,
+            slowdown=finding.slowdown,
+            lost_s=closed.lost_s if closed else 0.0,
         )
 
     def sample(self) -> RankSample:

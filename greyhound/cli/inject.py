@@ -1,0 +1,197 @@
+"""`greyhound inject`: make a stand-in GPU or link slow while a job runs, and well again."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from greyhound.sandbox.errors import SandboxError
+from greyhound.sandbox.page import StandinPage, find_page
+from greyhound.sandbox.units import parse_rate_bytes_per_s, parse_seconds
+
+REFUSED = 2
+
+
+def quantity(parse: Callable[[str], float]) -> Callable[[Any], float]:
+    """A click type that reads a rate or a duration with its unit; a usage error names the text."""
+
+    def convert(value: Any) -> float:
+        try:
+            return parse(str(value))
+        except SandboxError as error:
+            raise click.BadParameter(str(error)) from None
+
+    convert.__name__ = "quantity"
+    return convert
+
+
+RATE = quantity(parse_rate_bytes_per_s)
+SECONDS = quantity(parse_seconds)
+DURATION = quantity(lambda text: parse_seconds(text, unit_needed=False))
+
+page_option = click.option("--page", type=click.Path(path_type=Path), help="Stand-in page (default: the running one).")
+real_option = click.option("--yes-real", is_flag=True, help="No stand-in here: change this node's real GPU.")
+for_option = click.option("--for", "duration_s", type=DURATION, help="Heal after this time (60s, 5m).")
+
+
+def refuse(text: str) -> NoReturn:
+    """One line, exit 2."""
+    click.echo(f"greyhound: {text}", err=True)
+    raise click.exceptions.Exit(REFUSED)
+
+
+def locate(page: Path | None) -> Path | None:
+    """The stand-in page, None where there is none at all; a named one that is missing is refused."""
+    try:
+        return find_page(page)
+    except SandboxError as error:
+        if page is not None or "no stand-in page" not in str(error):
+            refuse(str(error))
+        return None
+
+
+def hold(duration_s: float | None, heal: Callable[[], None]) -> None:
+    """Wait, then heal; on Ctrl-C or TERM heal at once."""
+    if duration_s is None:
+        return
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGTERM, stop)
+    try:
+        time.sleep(duration_s)
+    except KeyboardInterrupt:
+        click.echo("interrupted, healing")
+    finally:
+        heal()
+        signal.signal(signal.SIGTERM, old)
+
+
+def change(path: Path, action: Callable[[StandinPage], None]) -> None:
+    """Open the page, act, close it; what the page refuses ends the command."""
+    try:
+        with StandinPage.open(path) as page:
+            action(page)
+    except SandboxError as error:
+        refuse(str(error))
+
+
+@click.group("inject")
+def command() -> None:
+    """Make a GPU or a link slow while a job runs (stand-in), and well again."""
+
+
+@command.command("gpu")
+@click.argument("gpu", metavar="NODE:INDEX")
+@click.option("--speed", type=float, required=True, help="Share of the healthy speed: 0.5 takes twice as long.")
+@for_option
+@page_option
+@real_option
+def gpu(gpu: str, speed: float, duration_s: float | None, page: Path | None, yes_real: bool) -> None:
+    """Set the speed of one GPU."""
+    path = locate(page)
+    if path is None:
+        real_gpu(gpu, speed, duration_s, yes_real)
+        return
+    change(path, lambda page: page.set_speed(gpu, speed))
+    click.echo(f"{gpu} at speed {speed:g} ({path})")
+
+    def heal() -> None:
+        change(path, lambda page: page.set_speed(gpu, 1.0))
+        click.echo(f"{gpu} healed")
+
+    hold(duration_s, heal)
+
+
+@command.command("link")
+@click.argument("source", metavar="A")
+@click.argument("target", metavar="B")
+@click.option("--bandwidth", type=RATE, default="unlimited", help="Like 50MB/s or 400Gb/s.")
+@click.option("--latency", type=SECONDS, default="0", help="Added latency, like 5ms.")
+@click.option("--one-way", is_flag=True, help="Only from A to B.")
+@for_option
+@page_option
+def link(
+    source: str,
+    target: str,
+    bandwidth: float,
+    latency: float,
+    one_way: bool,
+    duration_s: float | None,
+    page: Path | None,
+) -> None:
+    """Limit the link between two stand-in GPUs, both ways unless --one-way."""
+    path = locate(page)
+    if path is None:
+        refuse(
+            "no stand-in page here, and a real link is not for this command to slow down: other jobs share it. "
+            "Start `greyhound sandbox up` or `greyhound launch --standin`, or name a page with --page"
+        )
+    if not bandwidth and not latency:
+        raise click.UsageError("give --bandwidth, --latency or both; `greyhound inject heal` makes all well")
+    change(path, lambda page: page.set_link(source, target, bandwidth, latency, one_way=one_way))
+    arrow = "->" if one_way else "<->"
+    click.echo(f"{source} {arrow} {target}: {bandwidth or float('inf'):g} bytes/s, {latency:g} s more ({path})")
+
+    def heal() -> None:
+        change(path, lambda page: page.set_link(source, target, 0.0, 0.0, one_way=one_way))
+        click.echo(f"{source} {arrow} {target} healed")
+
+    hold(duration_s, heal)
+
+
+@command.command("heal")
+@page_option
+def heal_all(page: Path | None) -> None:
+    """Every GPU at full speed, every link without limit."""
+    path = locate(page)
+    if path is None:
+        refuse("no stand-in page here; real GPUs are unlocked with `nvidia-smi -rgc`")
+    change(path, lambda page: page.heal())
+    click.echo(f"all healed ({path})")
+
+
+def _nvidia_smi(*arguments: str) -> str:
+    binary = shutil.which("nvidia-smi")
+    if binary is None:
+        refuse("no stand-in page and no nvidia-smi on this node: there is nothing to inject into")
+    answer = subprocess.run([binary, *arguments], capture_output=True, text=True, errors="replace", timeout=30)
+    if answer.returncode != 0:
+        refuse(f"nvidia-smi {' '.join(arguments)}: {(answer.stderr or answer.stdout).strip()}")
+    return answer.stdout
+
+
+def real_gpu(gpu: str, speed: float, duration_s: float | None, yes_real: bool) -> None:
+    """Lock the clocks of a GPU of this node at `speed` times its highest; says how that is undone."""
+    index = gpu.rpartition(":")[2]
+    undo = f"nvidia-smi -i {index} -rgc"
+    if not yes_real:
+        refuse(
+            f"no stand-in page here, so {gpu} would be a real GPU: refused without --yes-real "
+            f"(it locks the GPU's clocks for everybody who uses it; undone by `{undo}`)"
+        )
+    node = gpu.rpartition(":")[0]
+    if node not in ("localhost", socket.gethostname(), socket.gethostname().partition(".")[0]):
+        refuse(f"{gpu} is not on this node ({socket.gethostname()}): run this command there")
+    if not index.isdecimal() or not 0 < speed <= 1:
+        refuse(f"{gpu} at speed {speed:g}: give NODE:INDEX of this node and a speed above 0, at most 1")
+    highest = _nvidia_smi("-i", index, "--query-gpu=clocks.max.graphics", "--format=csv,noheader,nounits").strip()
+    if not highest.isdecimal():
+        refuse(f"GPU {index} doesn't tell its highest clock ({highest!r}); n/a")
+    clock = max(1, round(int(highest) * speed))
+    _nvidia_smi("-i", index, "-lgc", f"{clock},{clock}")
+    click.echo(f"real GPU {index} of this node locked at {clock} MHz of {highest}; undo: {undo}")
+
+    def heal() -> None:
+        _nvidia_smi("-i", index, "-rgc")
+        click.echo(f"real GPU {index} unlocked")
+
+    hold(duration_s, heal)

@@ -1,0 +1,137 @@
+"""Finds the records of a job: where it may lie, which step and run of it is the newest, and its live status."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from greyhound.config import DEFAULT_RECORD_DIR, SITE_FILE, Settings, load_site
+from greyhound.control.names import SHM, StepName, parse_step_dir
+from greyhound.control.status import FILE, read_status
+
+_LOCAL = re.compile(r"local-(\d{1,10})(?:\.(\d{1,10}))?", re.ASCII)
+_RUN = re.compile(r"(.+)\.(\d+)")
+
+
+class LookupFailedError(LookupError):
+    """No such job here, or text that is no job id; the message names where it looked."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asked for: a job, maybe a step of it."""
+
+    job: str
+    step: str | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one step: its record folder (None: gone or not made yet) and its live step directory (None: ended)."""
+
+    name: StepName
+    record: Path | None
+    live: Path | None
+    changed_s: float
+
+    def status(self) -> tuple[dict[str, Any] | None, bool]:
+        """The status and whether it is the live one; the record copy where there is no live one."""
+        live = read_status(self.live / FILE) if self.live else None
+        if live is not None:
+            return live, True
+        return (read_status(self.record / FILE) if self.record else None), False
+
+
+def parse_job(text: str) -> Wanted:
+    """`JOB[.STEP]` with a Slurm job id or `local-PID`; LookupFailedError for anything else."""
+    match = _LOCAL.fullmatch(text)
+    if match:
+        return Wanted(f"local-{match[1]}", match[2])
+    from dataclasses import replace
+
+    from greyhound.slurm import jobid
+
+    try:
+        parsed = jobid.parse(text)
+    except jobid.JobIdError as error:
+        raise LookupFailedError(f"{error}; or local-PID, as `greyhound launch` printed it") from None
+    return Wanted(str(replace(parsed, step=None, step_het_offset=None)), _step_text(parsed.step))
+
+
+def _step_text(step: int | str | None) -> str | None:
+    return None if step is None else str(step)
+
+
+def _sandbox_records() -> list[Path]:
+    from greyhound.sandbox.layout import existing
+
+    return [layout.records for layout in existing()]
+
+
+def record_roots(
+    given: Path | None, environ: Mapping[str, str] | None = None, site_file: Path = SITE_FILE
+) -> list[Path]:
+    """Record directories to look in, in order: the one given alone, else environment, site, default, sandboxes."""
+    if given is not None:
+        return [given]
+    environ = os.environ if environ is None else environ
+    named = environ.get("GREYHOUND_RECORD_DIR")
+    roots = [Path(named)] if named else []
+    site, _ = load_site(Settings(), site_file)
+    roots += [site.record_path, Path(DEFAULT_RECORD_DIR).expanduser(), *_sandbox_records()]
+    return list(dict.fromkeys(roots))
+
+
+def _recorded(roots: Iterable[Path], wanted: Wanted) -> dict[StepName, Path]:
+    found: dict[StepName, Path] = {}
+    for root in roots:
+        folder = root / wanted.job
+        try:
+            entries = [entry for entry in folder.iterdir() if entry.is_dir()]
+        except OSError:
+            continue
+        for entry in entries:
+            match = _RUN.fullmatch(entry.name)
+            if match and wanted.step in (None, match[1]):
+                found.setdefault(StepName(wanted.job, match[1], int(match[2])), entry)
+    return found
+
+
+def _live(wanted: Wanted, shm: Path) -> dict[StepName, Path]:
+    found = {}
+    for path in shm.glob(f"greyhound-*-{wanted.job}.*"):
+        parsed = parse_step_dir(path)
+        if parsed is None or not (path / FILE).exists():
+            continue
+        name = parsed[1]
+        if name.job == wanted.job and wanted.step in (None, name.step):
+            found[name] = path
+    return found
+
+
+def _changed_s(*folders: Path | None) -> float:
+    times = [0.0]
+    for folder in folders:
+        for name in (FILE, "events.jsonl"):
+            if folder is not None and (folder / name).exists():
+                times.append((folder / name).stat().st_mtime)
+    return max(times)
+
+
+def find_run(text: str, roots: list[Path], shm: Path = SHM) -> Run:
+    """The run that `JOB[.STEP]` means: a live one before ended ones, then the newest."""
+    wanted = parse_job(text)
+    recorded, live = _recorded(roots, wanted), _live(wanted, shm)
+    runs = [
+        Run(name, recorded.get(name), live.get(name), _changed_s(recorded.get(name), live.get(name)))
+        for name in {*recorded, *live}
+    ]
+    if not runs:
+        places = ", ".join(str(root) for root in roots)
+        raise LookupFailedError(
+            f"nothing is known of job {text!r}: no step of it lives on this host ({shm}), no record in {places}; "
+            "name another record directory with --record-dir"
+        )
+    return max(runs, key=lambda run: (run.live is not None, run.changed_s, run.name.restart))

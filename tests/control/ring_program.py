@@ -1,0 +1,95 @@
+"""A synthetic rank: writes a ring as the hook would, CALLS all-reduces an iteration, slow between two iterations.
+
+    python ring_program.py ITERATIONS SECONDS [--slow FROM TO FACTOR] [--exit CODE] [--kill-self]
+"""
+
+import argparse
+import mmap
+import os
+import signal
+import struct
+import time
+from pathlib import Path
+
+from greyhound.trace import layout
+
+CALLS = 6
+CAPACITY = 4096
+HEADER = struct.Struct("<QIIQIIQ40siiii32sQQIiQ")
+
+
+def pid_start() -> int:
+    text = Path("/proc/self/stat").read_text()
+    return int(text[text.rfind(")") + 2 :].split()[19])
+
+
+class RingWriter:
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.path = folder / f"ring.{os.getpid()}.{pid_start()}"
+        size = layout.GH_OFF_RECORDS + CAPACITY * layout.GH_RECORD_BYTES
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.ftruncate(fd, size)
+        self.memory = mmap.mmap(fd, size)
+        os.close(fd)
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+        header = HEADER.pack(
+            0, layout.GH_LAYOUT, layout.GH_RECORD_BYTES, CAPACITY, os.getpid(), os.getuid(), pid_start(), boot_id,
+            rank, rank, -1, 0, b"0000:00:00.0", time.monotonic_ns(), time.time_ns(), 22703, 0, size,
+        )  # fmt: skip
+        self.memory[: len(header)] = header
+        struct.pack_into("<I", self.memory, layout.GH_OFF_STATE, layout.GH_STATE_RUNNING)
+        self.memory[:8] = struct.pack("<Q", layout.GH_MAGIC)
+        self.index = 0
+
+    def call(self, nbytes: int) -> None:
+        offset = layout.GH_OFF_RECORDS + self.index % CAPACITY * layout.GH_RECORD_BYTES
+        struct.pack_into("<Q", self.memory, layout.GH_OFF_HEAD, self.index + 1)
+        struct.pack_into(
+            "<QQQQIIIIBBBBiII", self.memory, offset, 0, time.monotonic_ns(), 0xABCD, nbytes, self.index, 1000, 7, 0,
+            layout.GH_OP_ALL_REDUCE, 7, 0, 0, -1, os.getpid(), 0,
+        )  # fmt: skip
+        struct.pack_into("<Q", self.memory, offset, self.index + 1)
+        self.index += 1
+
+    def end(self) -> None:
+        struct.pack_into("<I", self.memory, layout.GH_OFF_STATE, layout.GH_STATE_ENDED)
+
+    @property
+    def mode(self) -> int:
+        return struct.unpack_from("<Q", self.memory, layout.GH_OFF_MODE)[0]
+
+    @property
+    def master_heartbeat_ns(self) -> int:
+        return struct.unpack_from("<Q", self.memory, layout.GH_OFF_MASTER_HEARTBEAT)[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("iterations", type=int)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--slow", nargs=3, type=float, default=(0, 0, 1))
+    parser.add_argument("--exit", type=int, default=0)
+    parser.add_argument("--kill-self", action="store_true")
+    given = parser.parse_args()
+    folder = os.environ.get("GREYHOUND_DIR")
+    rank = int(os.environ.get("RANK", "0"))
+    writer = RingWriter(Path(folder), rank) if folder else None
+    first, last, factor = given.slow
+    due = time.monotonic()
+    for iteration in range(given.iterations):
+        seconds = given.seconds * (factor if first <= iteration < last else 1)
+        for call in range(CALLS):
+            if writer:
+                writer.call(1024 * (1 + call))
+            due += seconds / CALLS
+            time.sleep(max(0.0, due - time.monotonic()))
+    if given.kill_self:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if writer:
+        writer.end()
+    print(f"rank {rank} done", flush=True)
+    raise SystemExit(given.exit)
+
+
+if __name__ == "__main__":
+    main()
