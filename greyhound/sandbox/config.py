@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,19 +81,12 @@ def _write_gres(layout: Layout, settings: Settings) -> None:
         (layout.directory / "etc" / "gres.conf").write_text("AutoDetect=off\n")
         return
     for index in range(settings.gpus_per_node):
-        _make_device(layout.device(index))
+        # Slurm wants a character device (else CUDA_VISIBLE_DEVICES stays unset); a link needs no root to make.
+        layout.device(index).symlink_to("/dev/null")
     last = settings.gpus_per_node - 1
     devices = f"{layout.device(0)}" if last == 0 else f"{layout.directory}/dev/gpu[0-{last}]"
     text = templates.GRES_CONF.substitute(nodes=",".join(settings.nodes), devices=devices)
     (layout.directory / "etc" / "gres.conf").write_text(text)
-
-
-def _make_device(path: Path) -> None:
-    """A null device stands for a GPU; a plain file where the kernel refuses (ordinary user, some containers)."""
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
-    except PermissionError:
-        path.touch()
 
 
 def _private(path: Path, content: bytes, mode: int) -> None:
