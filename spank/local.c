@@ -37,20 +37,35 @@ static int draw_token(char hex[GH_TOKEN_HEX + 1]) {
   return 0;
 }
 
+/* Every component has a node 0 of its own, so there would be several masters. */
+static bool is_heterogeneous(void) {
+  static bool said;
+  if (!getenv("SLURM_HET_SIZE")) return false;
+  if (!said) gh_unmonitored("heterogeneous jobs are not supported");
+  said = true;
+  return true;
+}
+
+/* The decision that the nodes get where the step is not watched; nothing to do if it cannot
+ * be set: the nodes then say so themselves. */
+static void send_off(void) {
+  unsetenv(GH_ENV_TOKEN);
+  setenv(GH_ENV_SPEC, "off", 1);
+}
+
 void gh_local_decide(void) {
   struct gh_spec spec;
   char token[GH_TOKEN_HEX + 1];
-  /* An srun inside a watched step must never reuse what the outer one drew. */
-  unsetenv(GH_ENV_TOKEN);
-  unsetenv(GH_ENV_SPEC);
+  /* First of all: an srun inside a watched step must never reuse what the outer one drew. */
+  send_off();
   effective_spec(&spec);
-  if (spec.mode == GH_OPT_OFF) return;
+  if (spec.mode == GH_OPT_OFF || is_heterogeneous()) return;
   if (draw_token(token)) {
     gh_unmonitored("no random numbers for the job token: %s", strerror(errno));
     return;
   }
   if (setenv(GH_ENV_TOKEN, token, 1) || setenv(GH_ENV_SPEC, spec.text, 1)) {
-    unsetenv(GH_ENV_TOKEN);
     gh_unmonitored("the step's environment cannot be extended: %s", strerror(errno));
+    send_off();
   }
 }

@@ -18,30 +18,34 @@ struct key_row {
   bool (*valid)(const char *value);
 };
 
-/* Decimal without sign or exponent, in millionths; -1 where it is none. Not strtod:
- * that follows the user's locale, where 0.1 may have to be written 0,1. */
-static long millionths(const char *value) {
-  long whole = 0, fraction = 0, unit = 1000000;
+#define UNIT 2000000L /* 1.0 in the half millionths below */
+
+/* Decimal without sign or exponent, in half millionths: an odd number where further digits
+ * followed, so that comparisons with whole millionths are exact. -1 where it is none. Not
+ * strtod: that follows the user's locale, where 0.1 may have to be written 0,1. */
+static long half_millionths(const char *value) {
+  long whole = 0, fraction = 0, digit = UNIT / 10;
+  bool more = false;
   const char *p = value;
   for (; isdigit((unsigned char)*p) && whole < 1000000; p++) whole = whole * 10 + (*p - '0');
   if (p == value) return -1;
   if (*p == '.') {
-    for (p++; isdigit((unsigned char)*p) && unit > 1; p++) {
-      unit /= 10;
-      fraction += unit * (*p - '0');
+    for (p++; isdigit((unsigned char)*p); p++, digit /= 10) {
+      fraction += digit > 1 ? digit * (*p - '0') : 0;
+      more = more || (digit <= 1 && *p != '0');
     }
   }
-  return *p == '\0' ? whole * 1000000 + fraction : -1;
+  return *p == '\0' ? whole * UNIT + fraction + more : -1;
 }
 
 static bool valid_threshold(const char *value) {
-  long x = millionths(value);
-  return x >= 20000 && x <= 1000000;
+  long x = half_millionths(value);
+  return x >= UNIT / 50 && x <= UNIT;
 }
 
 static bool valid_warmup(const char *value) {
-  long x = strchr(value, '.') ? -1 : millionths(value);
-  return x >= 5000000L && x <= 1000000000L;
+  long x = strchr(value, '.') ? -1 : half_millionths(value);
+  return x >= 5 * UNIT && x <= 1000 * UNIT;
 }
 
 static bool valid_path(const char *value) {

@@ -77,10 +77,10 @@ static int check_parts(const struct gh_step *step, char why[WHY_BYTES]) {
 
 static int check_step(spank_t spank, char why[WHY_BYTES]) {
   const char *what = "";
+  /* srun saw it only where the allocation was there before. */
   char *het = gh_step_getenv(spank, "SLURM_HET_SIZE");
-  bool is_het = het != NULL;
   free(het);
-  if (is_het) {
+  if (het) {
     snprintf(why, WHY_BYTES, "heterogeneous jobs are not supported");
     return -1;
   }
@@ -130,33 +130,46 @@ static int start(spank_t spank, const struct gh_spec *spec, const char *token,
   return -1;
 }
 
-/* srun's decision, or why there is none though the user asked for one. */
+static bool is_token(const char *text) {
+  return strlen(text) == GH_TOKEN_HEX && text[strspn(text, "0123456789abcdef")] == '\0';
+}
+
+/* srun alone decides, so that all nodes do the same. False where the step is not to be
+ * watched, with a reason in WHY if that was not the user's wish. */
 static bool read_decision(spank_t spank, struct gh_spec *spec, char token[GH_TOKEN_HEX + 1],
                           char why[WHY_BYTES]) {
   char complaint[GH_MESSAGE_BYTES];
   char *text = gh_step_getenv(spank, GH_ENV_SPEC);
   bool has_token = spank_getenv(spank, GH_ENV_TOKEN, token, GH_TOKEN_HEX + 1) == ESPANK_SUCCESS;
-  bool valid = text && has_token && strlen(token) == GH_TOKEN_HEX &&
-               token[strspn(token, "0123456789abcdef")] == '\0' &&
-               gh_spec_parse(text, spec, complaint) == 0;
-  why[0] = '\0';
-  if (!valid && (text || has_token))
-    snprintf(why, WHY_BYTES, "srun's message to the nodes is damaged (%s, %s)", GH_ENV_TOKEN,
-             GH_ENV_SPEC);
-  else if (!valid && gh_plugin.is_given && gh_plugin.given.mode != GH_OPT_OFF)
-    snprintf(why, WHY_BYTES, "srun sent no job token: is the plugin the same on its host?");
+  if (!text) {
+    gh_spec_off(spec);
+    if (gh_plugin.is_given && gh_plugin.given.mode != GH_OPT_OFF)
+      snprintf(why, WHY_BYTES, "srun sent no decision: the plugin on its host is missing or old");
+  } else if (gh_spec_parse(text, spec, complaint)) {
+    gh_spec_off(spec);
+    snprintf(why, WHY_BYTES, "srun's decision is not understood here: %s", complaint);
+  } else if (spec->mode != GH_OPT_OFF && (!has_token || !is_token(token))) {
+    gh_spec_off(spec);
+    snprintf(why, WHY_BYTES, "srun sent no valid job token in %s", GH_ENV_TOKEN);
+  }
   free(text);
-  return valid && spec->mode != GH_OPT_OFF;
+  return spec->mode != GH_OPT_OFF;
 }
+
+/* One line a node, as another node may well be watched: it says which. */
+static void tell(const char *why) { gh_unmonitored("node %u: %s", state.step.node_index, why); }
 
 void gh_remote_user_init(spank_t spank) {
   struct gh_spec spec;
   char token[GH_TOKEN_HEX + 1] = "", why[WHY_BYTES] = "";
   bool wanted = false;
-  if (gh_step_has_tasks(spank)) wanted = read_decision(spank, &spec, token, why);
+  if (gh_step_has_tasks(spank)) {
+    spank_get_item(spank, S_JOB_NODEID, &state.step.node_index);
+    wanted = read_decision(spank, &spec, token, why);
+  }
   clean_environment(spank);
   if (wanted) start(spank, &spec, token, why);
-  if (why[0]) gh_unmonitored("%s", why);
+  if (why[0]) tell(why);
   explicit_bzero(token, sizeof(token));
 }
 
@@ -176,7 +189,7 @@ static void remove_directory(void) {
 
 static void tell_end(enum gh_end end, const char *note, const char *last_words) {
   if (note[0])
-    gh_unmonitored("%s", note);
+    tell(note);
   else if (end == GH_END_EARLY && !state.signalled)
     gh_unmonitored("node %u: the node process ended before the tasks%s%s", state.step.node_index,
                    last_words[0] ? ": " : "", last_words);

@@ -1,0 +1,143 @@
+"""The test cluster with a plugstack.conf of our own and a node process that records how it was started."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from greyhound.sandbox.cluster import Sandbox
+
+SPANK = Path(__file__).resolve().parents[2] / "spank"
+HOOK = "libgreyhound_hook.so"
+
+# Stands in for python: writes what it was given, keeps the step directory until TERM.
+RECORDER = """#!/bin/sh
+out=@RECORDS@/$$
+{{ for word in "$@"; do echo "arg $word"; done; env | sed 's/^/env /'; id -u | sed 's/^/uid /'
+  sed -n 's/^\\(Uid\\|Gid\\|Groups\\):[[:space:]]*/\\1 /p' /proc/$$/status; echo started; }} > $out.new
+mv $out.new $out
+trap 'echo term >> $out; rm -rf "$5"; exit 0' TERM
+while :; do sleep 0.05; done
+""".replace("{{", "{").replace("}}", "}")
+
+# What a training does: it opens its ring. Then it waits until the node process was started.
+TRAIN = (
+    "touch $GREYHOUND_DIR/ring.$$.1; n=0; "
+    "until grep -qs started @RECORDS@/*[0-9] || [ $n -gt 100 ]; do n=$((n+1)); sleep 0.05; done"
+)
+
+
+def make(*arguments: str) -> str:
+    """`make -C spank`; its output."""
+    return subprocess.run(["make", "-C", SPANK, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def build_hook(native: Path) -> None:
+    """An empty hook: the tests here need only a file that the loader takes."""
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", native / HOOK]
+    subprocess.run(command, input="int greyhound_unused;", text=True, check=True)
+
+
+def write_recorder(folder: Path) -> Path:
+    records = folder / "records"
+    records.mkdir(mode=0o777)
+    records.chmod(0o777)
+    program = folder / "python"
+    program.write_text(RECORDER.replace("@RECORDS@", str(records)))
+    program.chmod(0o755)
+    return program
+
+
+@dataclass(frozen=True)
+class Record:
+    """How one node process was started."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    facts: dict[str, str]
+    ended_by_term: bool
+
+    def option(self, name: str) -> str:
+        return self.arguments[self.arguments.index(name) + 1]
+
+
+def parse_record(path: Path) -> Record:
+    rows = [line.partition(" ")[::2] for line in path.read_text().splitlines()]
+    arguments = [value for kind, value in rows if kind == "arg"]
+    environment = dict(value.split("=", 1) for kind, value in rows if kind == "env")
+    facts = {kind: value for kind, value in rows if kind not in ("arg", "env")}
+    return Record(arguments, environment, facts, "term" in facts)
+
+
+def until(condition: Callable[[], object], what: str, limit_s: float = 20.0) -> None:
+    """Wait for a condition; AssertionError names it if it never holds."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, f"never happened: {what}"
+        time.sleep(0.02)
+
+
+class Rig:
+    """A cluster and the plugin's files."""
+
+    def __init__(self, sandbox: Sandbox, native: Path, python: Path, records: Path) -> None:
+        self.sandbox, self.native, self.python, self.records_dir = sandbox, native, python, records
+        self.train = TRAIN.replace("@RECORDS@", str(records))
+
+    def reset(self) -> None:
+        self.plugstack(f"python={self.python}")
+        for path in self.records_dir.iterdir():
+            path.unlink()
+
+    def plugstack(self, *arguments: str, plugin: Path | None = None) -> None:
+        """Write plugstack.conf; every srun and every step read it anew."""
+        words = ["optional", str(plugin or self.native / "spank_greyhound.so"), *arguments]
+        self.sandbox.layout.plugstack.write_text(" ".join(words) + "\n")
+
+    def run(
+        self, *command: str, user: str | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        variables = [f"{name}={value}" for name, value in (env or {}).items()]
+        return self.sandbox.run(["env", *variables, *command], timeout_s=40, user=user)
+
+    def srun(
+        self, *arguments: str, user: str | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return self.run("srun", *arguments, user=user, env=env)
+
+    def batch(self, *arguments: str, script: str) -> str:
+        """Run a batch script to its end; its output."""
+        path, output = self.records_dir / "script.sh", self.records_dir / "batch.txt"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        done = self.run("sbatch", "--wait", "-o", str(output), *arguments, str(path))
+        assert output.exists(), done.stderr
+        return output.read_text()
+
+    def records(self) -> list[Record]:
+        return [parse_record(path) for path in sorted(self.records_dir.glob("*[0-9]"))]
+
+    def leftovers(self) -> list[str]:
+        """Step directories and processes of ours, on any node of this cluster."""
+        first, last = self.sandbox.state.first_job_id, self.sandbox.state.first_job_id + 10_000
+        left = []
+        for path in Path("/dev/shm").glob("greyhound-[0-9]*-[0-9]*.*.*.n*"):
+            job = int(path.name.split("-")[2].split(".")[0])
+            left += [str(path)] if first <= job < last else []
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = process.read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if str(self.native) in line or str(self.python) in line:
+                left.append(line)
+        return left
+
+    def assert_nothing_left(self) -> None:
+        until(lambda: not self.leftovers(), f"an empty /dev/shm and no process: {self.leftovers()}")
+
+
+def step_path(job: int, *, step: int = 0, node: int = 0, uid: int | None = None) -> Path:
+    owner = os.getuid() if uid is None else uid
+    return Path(f"/dev/shm/greyhound-{owner}-{job}.{step}.0.n{node}")

@@ -1,0 +1,85 @@
+/* Runs the Slurm-free parts of the plugin from a command line, under the sanitizers.
+ *
+ *   unit_main spec TEXT | site OWN_FOLDER ARG... | preload HOOK|- OLD | check HOOK
+ *   unit_main stepdir PATH | hold PATH | line PATH FILE
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "options.h"
+#include "preload.h"
+#include "site.h"
+#include "stepdir.h"
+
+static void print_spec(const struct gh_spec *spec) {
+  printf("mode=%s\n", gh_mode_name(spec->mode));
+  for (int key = 0; key < GH_KEY_COUNT; key++)
+    if (spec->value[key][0]) printf("%s=%s\n", gh_key_name((enum gh_key)key), spec->value[key]);
+}
+
+static int run_spec(const char *text) {
+  struct gh_spec spec;
+  char why[GH_MESSAGE_BYTES];
+  if (gh_spec_parse(text, &spec, why)) {
+    printf("refused %s\n", why);
+    return 1;
+  }
+  print_spec(&spec);
+  return 0;
+}
+
+static void warn(const char *sentence) { printf("warning %s\n", sentence); }
+
+static int run_site(int argc, char **argv) {
+  struct gh_site site;
+  gh_site_parse(argc - 1, argv + 1, argv[0], &site, warn);
+  printf("python=%s\nnative=%s\nrecord_dir=%s\nredis_server=%s\n", site.python, site.native,
+         site.record_dir, site.redis_server);
+  print_spec(&site.fallback);
+  return 0;
+}
+
+static int run_preload(const char *hook, const char *old) {
+  char *joined = gh_preload_join(strcmp(hook, "-") ? hook : NULL, old);
+  printf("%s\n", joined);
+  free(joined);
+  return 0;
+}
+
+static int run_check(const char *hook) {
+  const struct gh_identity who = {getuid(), getgid(), NULL, 0};
+  char why[1024];
+  int rc = gh_preload_check(hook, &who, why, sizeof(why));
+  printf("%s\n", rc ? why : "accepted");
+  return rc ? 1 : 0;
+}
+
+static int run_stepdir(const char *path, int hold) {
+  const char *why = "";
+  int fd = gh_stepdir_make(path, geteuid(), &why);
+  printf("%s\n", fd < 0 ? why : "made");
+  fflush(stdout);
+  if (fd >= 0 && hold) getchar();
+  if (fd >= 0) close(fd);
+  return fd < 0 ? 1 : 0;
+}
+
+static int run_line(const char *path, const char *file) {
+  char line[64] = "";
+  int rc = gh_stepdir_last_line(path, geteuid(), file, line, sizeof(line));
+  printf("%s\n", line);
+  return rc ? 1 : 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc == 3 && !strcmp(argv[1], "spec")) return run_spec(argv[2]);
+  if (argc >= 3 && !strcmp(argv[1], "site")) return run_site(argc - 2, argv + 2);
+  if (argc == 4 && !strcmp(argv[1], "preload")) return run_preload(argv[2], argv[3]);
+  if (argc == 3 && !strcmp(argv[1], "check")) return run_check(argv[2]);
+  if (argc == 3 && !strcmp(argv[1], "stepdir")) return run_stepdir(argv[2], 0);
+  if (argc == 3 && !strcmp(argv[1], "hold")) return run_stepdir(argv[2], 1);
+  if (argc == 4 && !strcmp(argv[1], "line")) return run_line(argv[2], argv[3]);
+  return 2;
+}
