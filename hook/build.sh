@@ -5,7 +5,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$here/../greyhound/_native}
 cc=${CC:-cc}
-flags="-std=gnu11 -O2 -g -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing
+flags="-std=gnu11 -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-strict-aliasing
   -fno-plt -Wall -Wextra -Werror"
 
 if ! command -v "${cc%% *}" >/dev/null 2>&1; then
@@ -27,7 +27,7 @@ build() {
 cd "$here"
 trap 'rm -f "$out"/.*."$$"' EXIT
 if [ -f intercept.c ]; then
-  build libgreyhound_hook.so call.c comm.c counters.c cuda.c elf.c env.c graph.c group.c \
+  build libgreyhound_hook.so call.c comm.c counters.c cuda.c elf.c env.c graph.c group.c identity.c \
     intercept.c log.c preload.c resolve.c ring.c session.c
 fi
 build libgreyhound_reader.so reader.c

@@ -104,6 +104,9 @@
 #define GH_COUNT_SEND 2
 #define GH_COUNT_RECV 3
 
+/* fields that an operation doesn't have */
+#define GH_NONE 255 /* dtype, redop */
+
 /* communicator states */
 #define GH_COMM_FREE 0
 #define GH_COMM_PENDING 1 /* made inside a group or nonblocking: rank and size not known yet */
@@ -111,7 +114,7 @@
 #define GH_COMM_GONE 3
 
 struct gh_inflight {
-  uint32_t tid; /* 0: free */
+  uint32_t tid; /* 0: free; t_enter_ns is 0 while the other fields are being filled */
   uint32_t op;
   uint64_t comm;
   uint32_t seq;
@@ -150,11 +153,11 @@ struct gh_header {
 };
 
 struct gh_record {
-  uint64_t commit; /* index + 1, stored last with release; 0 while being written */
-  uint64_t t_ns;   /* CLOCK_MONOTONIC at entry */
-  uint64_t comm;   /* communicator hash */
-  uint64_t bytes;
-  uint32_t seq;     /* number of this call on this communicator */
+  uint64_t commit;  /* index + 1, stored last with release; 0 while being written */
+  uint64_t t_ns;    /* CLOCK_MONOTONIC at entry (group: at the outermost end) */
+  uint64_t comm;    /* communicator hash; group: 0 if its calls are on several */
+  uint64_t bytes;   /* the call's count x size of its type; group: sum over its calls */
+  uint32_t seq;     /* number of this data call on this communicator, from 0 */
   uint32_t host_ns; /* time inside the call, saturating */
   uint32_t stream;  /* hash */
   uint32_t group;   /* number of the group call, 0 outside one */
@@ -162,9 +165,9 @@ struct gh_record {
   uint8_t dtype;
   uint8_t redop;
   uint8_t flags;
-  int32_t peer; /* peer or root, -1 */
+  int32_t peer; /* peer or root, -1; communicator made: our rank in it, -1 unknown */
   uint32_t thread;
-  uint32_t aux;
+  uint32_t aux; /* group, graph launch: calls in it; communicator made: its size */
 };
 
 struct gh_comm {
@@ -178,11 +181,12 @@ struct gh_comm {
   uint32_t children; /* splits so far, NOCOLOR included */
   int32_t color;
   uint32_t next_seq;
-  uint64_t reserved[2];
+  uint64_t alias; /* grown with a unique id: the hash that members without the id know it by */
+  uint64_t reserved;
 };
 
 struct gh_count {
-  uint64_t comm; /* 0: free */
+  uint64_t comm; /* 0: free, 1: freed with its communicator */
   uint32_t kind;
   int32_t peer; /* -1 for collectives */
   uint64_t count;

@@ -1,0 +1,89 @@
+/* group.c: ncclGroupStart/End as this thread sees them. Groups are NCCL's thread-local state, so
+ * their depth is kept even before there is a ring: a communicator may be made inside one.
+ */
+#include "hook.h"
+
+#define JOURNAL (sizeof gh_thread.journal / sizeof gh_thread.journal[0])
+
+/* A call inside the group: what its end will launch. */
+void gh_group_call(uint64_t comm, uint64_t bytes, struct gh_count *count) {
+  struct gh_thread *t = &gh_thread;
+  if (t->group_calls && t->group_comm != comm) t->group_mixed = true;
+  t->group_comm = comm;
+  t->group_calls++;
+  t->group_bytes += bytes;
+  if (!count) return;
+  if (t->counted < JOURNAL)
+    t->journal[t->counted++] = count;
+  else
+    t->group_overflow = true;
+}
+
+static void begin(void) {
+  static uint32_t groups;
+  struct gh_thread *t = &gh_thread;
+  if (t->group_depth++) return;
+  uint32_t number = __atomic_add_fetch(&groups, 1, __ATOMIC_RELAXED);
+  t->group = number ? number : __atomic_add_fetch(&groups, 1, __ATOMIC_RELAXED);
+  t->group_calls = t->counted = 0;
+  t->group_mixed = t->group_overflow = false;
+  t->group_bytes = 0;
+}
+
+/* Nothing was issued after all: take the counts back, where they are still known. */
+static void take_back(void) {
+  struct gh_thread *t = &gh_thread;
+  for (uint32_t i = 0; i < t->counted; i++) gh_count_add(t->journal[i], -1);
+  if (t->group_overflow) gh_ring_flag(GH_FLAG_UNCOUNTED);
+}
+
+GH_EXPORT ncclResult_t ncclGroupStart(void) {
+  typedef ncclResult_t (*real_fn)(void);
+  real_fn real = (real_fn)gh_real(GH_FN_GroupStart, GH_CALLER);
+  if (!real) return GH_NCCL_INTERNAL_ERROR;
+  if (gh_thread.depth) return real();
+  gh_thread.depth++;
+  ncclResult_t result = real();
+  gh_thread.depth--;
+  if (!gh_failed(result)) begin();
+  return result;
+}
+
+typedef ncclResult_t (*end_fn)(void *);
+
+/* ncclGroupEnd has no argument; passing one to it is harmless in every ABI that NCCL runs on. */
+static ncclResult_t end(end_fn real, void *info, uint8_t op) {
+  struct gh_thread *t = &gh_thread;
+  if (t->depth || !t->group_depth) return real(info);
+  struct gh_call call;
+  bool outermost = t->group_depth == 1, seen = outermost && gh_present();
+  if (seen) {
+    gh_call_other(&call, op, t->group_calls && !t->group_mixed ? t->group_comm : 0);
+    call.record.flags = 0;
+    call.record.aux = t->group_calls;
+    call.record.bytes = t->group_bytes;
+  } else {
+    t->depth++;
+  }
+  ncclResult_t result = real(info);
+  if (!seen) {
+    t->depth--;
+  } else {
+    if (op == GH_OP_GROUP_SIMULATE) take_back();
+    if (op == GH_OP_GROUP && gh_failed(result)) gh_ring_flag(GH_FLAG_UNCOUNTED);
+    gh_comm_settle_pending(result);
+    gh_call_end(&call, result);
+  }
+  if (!--t->group_depth) t->group = 0;
+  return result;
+}
+
+GH_EXPORT ncclResult_t ncclGroupEnd(void) {
+  end_fn real = (end_fn)gh_real(GH_FN_GroupEnd, GH_CALLER);
+  return real ? end(real, NULL, GH_OP_GROUP) : GH_NCCL_INTERNAL_ERROR;
+}
+
+GH_EXPORT ncclResult_t ncclGroupSimulateEnd(void *info) {
+  end_fn real = (end_fn)gh_real(GH_FN_GroupSimulateEnd, GH_CALLER);
+  return real ? end(real, info, GH_OP_GROUP_SIMULATE) : GH_NCCL_INTERNAL_ERROR;
+}

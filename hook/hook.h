@@ -1,0 +1,175 @@
+/* hook.h: what the hook's files share. Nothing here is exported. */
+#ifndef GREYHOUND_HOOK_H
+#define GREYHOUND_HOOK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "functions.h"
+#include "include/greyhound_ring.h"
+#include "nccl_abi.h"
+
+#define GH_EXPORT __attribute__((visibility("default")))
+#define GH_CALLER ((uintptr_t)__builtin_return_address(0))
+#define GH_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* env.c */
+enum gh_env {
+  GH_ENV_DIR,
+  GH_ENV_NODE_INDEX,
+  GH_ENV_NCCL_LIB,
+  GH_ENV_RING_RECORDS,
+  GH_ENV_RANK,
+  GH_ENV_LOCAL_RANK,
+  GH_ENV_OMPI_RANK,
+  GH_ENV_SLURM_PROCID,
+  GH_ENV_SLURM_LOCALID,
+  GH_ENV_COUNT
+};
+const char *gh_env_text(enum gh_env which); /* NULL when unset or empty */
+long gh_env_number(enum gh_env which, long otherwise);
+const char *gh_env_name(enum gh_env which);
+int32_t gh_env_world_rank(void);
+int32_t gh_env_local_rank(void);
+
+/* log.c */
+void gh_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* elf.c: the objects mapped into this process and their exported symbols */
+struct gh_object {
+  uintptr_t low, high; /* mapped range */
+  uintptr_t base;
+  const char *name; /* path as the loader knows it, "" for the executable */
+  const void *dynamic;
+};
+bool gh_elf_containing(uintptr_t address, struct gh_object *out);
+bool gh_elf_named(const char *prefix, struct gh_object *out);    /* by file name */
+bool gh_elf_defining(const char *symbol, struct gh_object *out); /* first that isn't the hook */
+void *gh_elf_symbol(const struct gh_object *object, const char *symbol);
+const struct gh_object *gh_elf_self(void);
+
+/* resolve.c */
+void *gh_real(enum gh_fn fn, uintptr_t caller);
+void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller); /* NULL, nothing said */
+void *gh_next(const char *symbol);                          /* dlsym(RTLD_NEXT) */
+
+/* preload.c */
+void gh_preload_remove_self(void);
+
+/* cuda.c: everything NULL-safe where no CUDA runtime is in the process */
+int gh_cuda_device(void);
+void gh_cuda_bus_id(char *out, int bytes, int device);
+bool gh_cuda_capturing(cudaStream_t stream, uint64_t *id);
+
+/* ring.c */
+extern struct gh_header *gh_ring; /* NULL until the first communicator */
+const char *gh_ring_create(const char *directory);
+void gh_ring_publish(void);
+void gh_ring_write(const struct gh_record *record);
+void gh_ring_flag(uint32_t flag);
+struct gh_inflight *gh_inflight_enter(uint32_t op, uint64_t comm, uint32_t seq, uint64_t t_ns);
+void gh_inflight_leave(struct gh_inflight *slot);
+
+static inline void *gh_ring_at(size_t offset) { return (unsigned char *)gh_ring + offset; }
+
+/* session.c: the life of the hook in this process */
+enum gh_life { GH_INERT, GH_ACTIVE, GH_OFF };
+extern int gh_life;
+extern uint32_t gh_mode_seen;
+bool gh_session_open(void); /* at a communicator's making; true: active */
+void gh_session_mode(uint32_t mode);
+
+/* per thread; group.c owns the group's part */
+struct gh_thread {
+  uint32_t depth; /* calls of ours under way: above 0 NCCL calls itself */
+  uint32_t id;
+  uintptr_t caller; /* of the latest wrapper */
+  uint32_t inflight_hint;
+  uint32_t group_depth;
+  uint32_t group;
+  uint32_t group_calls;
+  bool group_mixed;
+  bool group_overflow;
+  uint64_t group_comm;
+  uint64_t group_bytes;
+  uint32_t pending; /* first pending member + 1 */
+  uint32_t counted; /* entries in use of: */
+  struct gh_count *journal[64];
+};
+extern __thread struct gh_thread gh_thread;
+uint32_t gh_thread_id(void);
+
+/* Is this a call to look at? Not from inside NCCL, not without a ring, not muted. */
+static inline bool gh_present(void) {
+  return !gh_thread.depth && __atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_ACTIVE;
+}
+static inline bool gh_muted(void) {
+  uint32_t mode = __atomic_load_n((uint32_t *)gh_ring_at(GH_OFF_MODE), __ATOMIC_RELAXED);
+  if (GH_UNLIKELY(mode != __atomic_load_n(&gh_mode_seen, __ATOMIC_RELAXED))) gh_session_mode(mode);
+  return mode == GH_MODE_MUTED;
+}
+static inline uint64_t gh_now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* comm.c */
+struct gh_member {
+  ncclComm_t comm; /* NULL: free or not known yet */
+  uint64_t hash;
+  struct gh_comm *shared;       /* in the ring, or `own` when its table is full */
+  struct gh_count *collectives; /* NULL until the first */
+  ncclComm_t *pending_at;
+  uint32_t next_pending;
+  bool used;
+  uint32_t grows;
+  uintptr_t caller; /* who made it: tells which NCCL to ask about it */
+  struct gh_comm own;
+};
+struct gh_birth {
+  uint64_t hash; /* 0: this process gets none (NOCOLOR) */
+  uint64_t parent, alias;
+  int32_t rank, size, color;
+};
+struct gh_birth gh_birth_init(const ncclUniqueId *id, int nranks, int rank);
+struct gh_birth gh_birth_split(ncclComm_t parent, int color);
+struct gh_birth gh_birth_shrink(ncclComm_t parent, const int *excluded, int nexcluded);
+struct gh_birth gh_birth_grow(ncclComm_t parent, int nranks, const ncclUniqueId *id, int rank);
+struct gh_birth gh_birth_all(int nranks);
+void gh_comm_born(struct gh_birth *birth, uint32_t op, int device, ncclComm_t *at,
+                  ncclResult_t result);
+struct gh_member *gh_comm_find(ncclComm_t comm); /* adopts one that it has never seen */
+void gh_comm_learn(struct gh_member *member);    /* rank and size, where NCCL must be asked */
+void gh_comm_drop(ncclComm_t comm);
+void gh_comm_settle_pending(ncclResult_t result);
+
+/* counters.c */
+struct gh_count *gh_count_of(uint64_t comm, uint32_t kind, int32_t peer);
+void gh_count_release(uint64_t comm);
+static inline void gh_count_add(struct gh_count *slot, int64_t n) {
+  if (slot) __atomic_fetch_add(&slot->count, (uint64_t)n, __ATOMIC_RELEASE);
+}
+
+/* graph.c */
+extern uint32_t gh_captures; /* captures begun and not ended, in this process */
+void gh_graph_captured(uint64_t id, uint64_t comm, uint32_t kind, int32_t peer, uint64_t bytes);
+
+/* group.c */
+void gh_group_call(uint64_t comm, uint64_t bytes, struct gh_count *count);
+bool gh_failed(ncclResult_t result);
+
+/* call.c: one call from entry to exit */
+struct gh_call {
+  struct gh_record record;
+  struct gh_inflight *slot;
+  struct gh_count *count;
+};
+bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size_t count, int dtype,
+                  int redop, int peer, cudaStream_t stream);
+void gh_call_other(struct gh_call *call, uint8_t op, uint64_t comm);
+void gh_call_end(struct gh_call *call, ncclResult_t result);
+
+#endif

@@ -1,0 +1,76 @@
+/* intercept.c: the exported ncclX of the table in functions.h. */
+#include "hook.h"
+
+#define REAL(name, params)                                  \
+  typedef ncclResult_t(*real_fn) params;                    \
+  real_fn real = (real_fn)gh_real(GH_FN_##name, GH_CALLER); \
+  if (GH_UNLIKELY(!real)) return GH_NCCL_INTERNAL_ERROR;    \
+  if (!gh_thread.depth) gh_thread.caller = GH_CALLER
+
+#define DEFINE_DATA(name, op, params, arguments, count, dtype, redop, peer)                 \
+  GH_EXPORT ncclResult_t nccl##name params {                                                \
+    REAL(name, params);                                                                     \
+    struct gh_call call;                                                                    \
+    if (!gh_call_data(&call, op, comm, (size_t)(count), dtype, (int)(redop), peer, stream)) \
+      return real arguments;                                                                \
+    ncclResult_t result = real arguments;                                                   \
+    gh_call_end(&call, result);                                                             \
+    return result;                                                                          \
+  }
+GH_DATA_FUNCTIONS(DEFINE_DATA)
+
+static void describe(struct gh_call *call, const struct gh_birth *birth) {
+  call->record.comm = birth->hash ? birth->hash : birth->parent;
+  call->record.peer = birth->rank;
+  call->record.aux = (uint32_t)birth->size;
+}
+
+#define DEFINE_BIRTH(name, op, params, arguments, identify)      \
+  GH_EXPORT ncclResult_t nccl##name params {                     \
+    REAL(name, params);                                          \
+    if (!gh_session_open()) return real arguments;               \
+    struct gh_birth birth = identify;                            \
+    struct gh_call call;                                         \
+    gh_call_other(&call, op, birth.hash);                        \
+    ncclResult_t result = real arguments;                        \
+    gh_comm_born(&birth, op, gh_cuda_device(), newcomm, result); \
+    describe(&call, &birth);                                     \
+    gh_call_end(&call, result);                                  \
+    return result;                                               \
+  }
+GH_BIRTH_FUNCTIONS(DEFINE_BIRTH)
+
+GH_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devices) {
+  REAL(CommInitAll, (ncclComm_t *, int, const int *));
+  if (!gh_session_open()) return real(comms, ndev, devices);
+  struct gh_birth all = gh_birth_all(ndev);
+  struct gh_call call;
+  gh_call_other(&call, GH_OP_COMM_INIT, all.hash);
+  ncclResult_t result = real(comms, ndev, devices);
+  for (int i = 0; comms && i < ndev; i++) {
+    struct gh_birth one = all;
+    one.rank = i;
+    gh_comm_born(&one, GH_OP_COMM_INIT, devices ? devices[i] : i, &comms[i], result);
+  }
+  describe(&call, &all);
+  gh_call_end(&call, result);
+  return result;
+}
+
+static uint64_t hash_of(ncclComm_t comm) {
+  struct gh_member *member = gh_comm_find(comm);
+  return member ? member->hash : 0;
+}
+
+#define DEFINE_COMM(name, op, params, arguments, ends) \
+  GH_EXPORT ncclResult_t nccl##name params {           \
+    REAL(name, params);                                \
+    if (!gh_present()) return real arguments;          \
+    struct gh_call call;                               \
+    gh_call_other(&call, op, hash_of(comm));           \
+    if (ends) gh_comm_drop(comm);                      \
+    ncclResult_t result = real arguments;              \
+    gh_call_end(&call, result);                        \
+    return result;                                     \
+  }
+GH_COMM_FUNCTIONS(DEFINE_COMM)

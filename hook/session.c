@@ -1,0 +1,84 @@
+/* session.c: the life of the hook in one process. Inert until the first communicator is made; then
+ * active with a ring, or off for good. A child of fork is off if its parent has a ring.
+ */
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "hook.h"
+
+int gh_life = GH_INERT;
+uint32_t gh_mode_seen = GH_MODE_OBSERVE;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+uint32_t gh_thread_id(void) {
+  if (GH_UNLIKELY(!gh_thread.id)) gh_thread.id = (uint32_t)syscall(SYS_gettid);
+  return gh_thread.id;
+}
+
+static uint32_t nccl_version(void) {
+  typedef ncclResult_t (*ask_fn)(int *);
+  int version = 0;
+  ask_fn ask = (ask_fn)gh_resolve_optional(GH_FN_GetVersion, gh_thread.caller);
+  return ask && ask(&version) == GH_NCCL_SUCCESS ? (uint32_t)version : 0;
+}
+
+static void open_locked(const char *directory) {
+  gh_preload_remove_self();
+  const char *failed = gh_ring_create(directory);
+  if (failed) {
+    gh_log("this process runs unmonitored: %s", failed);
+    __atomic_store_n(&gh_life, GH_OFF, __ATOMIC_RELEASE);
+    return;
+  }
+  gh_ring->nccl_version = nccl_version();
+  gh_ring->cuda_device = gh_cuda_device();
+  gh_cuda_bus_id(gh_ring->gpu_bus_id, sizeof gh_ring->gpu_bus_id, gh_ring->cuda_device);
+  gh_ring->hook_state = GH_STATE_RUNNING;
+  gh_ring_publish();
+  __atomic_store_n(&gh_life, GH_ACTIVE, __ATOMIC_RELEASE);
+}
+
+bool gh_session_open(void) {
+  if (gh_thread.depth) return false;
+  if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_INERT) {
+    const char *directory = gh_env_text(GH_ENV_DIR);
+    if (!directory) return false;
+    gh_thread.depth++; /* what is called from here is no call of the program */
+    pthread_mutex_lock(&lock);
+    if (gh_life == GH_INERT) open_locked(directory);
+    pthread_mutex_unlock(&lock);
+    gh_thread.depth--;
+  }
+  return __atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_ACTIVE;
+}
+
+/* The analyzer changed the mode. What is issued while muted isn't counted: no pause afterwards. */
+void gh_session_mode(uint32_t mode) {
+  bool muted = mode == GH_MODE_MUTED;
+  if (muted) gh_ring_flag(GH_FLAG_UNCOUNTED);
+  __atomic_store_n(&gh_ring->hook_state, muted ? GH_STATE_MUTED : GH_STATE_RUNNING,
+                   __ATOMIC_RELAXED);
+  __atomic_store_n(&gh_mode_seen, mode, __ATOMIC_RELAXED);
+}
+
+static void in_child(void) {
+  gh_thread.id = 0;
+  if (gh_life == GH_ACTIVE) gh_life = GH_OFF;
+}
+
+__attribute__((constructor)) static void loaded(void) {
+  if (gh_env_text(GH_ENV_DIR)) pthread_atfork(NULL, NULL, in_child);
+}
+
+__attribute__((destructor)) static void unloaded(void) {
+  if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_ACTIVE)
+    __atomic_store_n(&gh_ring->hook_state, GH_STATE_ENDED, __ATOMIC_RELEASE);
+}
+
+/* For the plugin in the same process (ctypes.CDLL(None)): the mapped ring, NULL while there is
+ * none; *layout is GH_LAYOUT. */
+GH_EXPORT void *greyhound_control(uint32_t *layout) {
+  if (layout) *layout = GH_LAYOUT;
+  return __atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_ACTIVE ? gh_ring : NULL;
+}
