@@ -16,6 +16,7 @@ class Phase:
 
     onset: int
     onset_ns: int
+    reported: int
     healthy_s: float
     slow_s: float
     slowdown: float
@@ -34,7 +35,6 @@ class Episode:
 
     id: str
     reported: int
-    reported_ns: int
     phases: dict[str, Phase] = field(default_factory=dict)
     open: bool = True
     end: int | None = None
@@ -103,9 +103,9 @@ class EpisodeMerger:
         self._candidates = {key: phase for key, phase in self._candidates.items() if key in keys}
 
     def report(self, key: str, report: Report) -> None:
-        """Take a rank's report; a `closed` without its `opened` is ignored."""
+        """Take a rank's report of a slow phase; a `closed` without its `opened` is ignored."""
         if report.what == "opened":
-            phase = Phase(report.onset, report.onset_ns, report.healthy_s, report.slow_s, report.slowdown)
+            phase = Phase(report.onset, report.onset_ns, report.at, report.healthy_s, report.slow_s, report.slowdown)
             self._store(key, phase)
             return
         held = self._held(key)
@@ -135,19 +135,20 @@ class EpisodeMerger:
         """Episodes that changed, with the job at `iteration` and `t_ns`: look at `open`."""
         changed = []
         if self.current is None:
-            opened = self._try_open(iteration, t_ns)
+            opened = self._try_open()
             changed += [opened] if opened else []
         if self.current is not None and self._try_close(self.current, iteration, t_ns):
             closed = self.episodes[-1]
             changed += [] if closed in changed else [closed]
         return changed
 
-    def _try_open(self, iteration: int, t_ns: int) -> Episode | None:
+    def _try_open(self) -> Episode | None:
         needed = _needed(len(self._tracked))
         for moment in sorted(phase.onset_ns for phase in self._candidates.values()):
             together = {key: phase for key, phase in self._candidates.items() if phase.covers(moment)}
             if len(together) >= needed:
-                episode = Episode(f"e{len(self.episodes) + 1}", iteration, t_ns, together)
+                reported = round(median(phase.reported for phase in together.values()))
+                episode = Episode(f"e{len(self.episodes) + 1}", reported, together)
                 self.episodes.append(episode)
                 for key in together:
                     del self._candidates[key]

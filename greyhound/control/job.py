@@ -78,6 +78,7 @@ class Job:
         self._most = {"ranks": 0, "tracked": 0}
         self._started_s = 0.0
         self._announced: set[str] = set()
+        self._regime: set[str] = set()
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -99,9 +100,21 @@ class Job:
             for text in data.notices:
                 self.notice(f"{node.name}: {text}")
         elif isinstance(data, Report):
-            self.merger.report(f"{message.node}:{data.key}", data)
+            self._report(f"{message.node}:{data.key}", data, now_s)
         elif isinstance(data, Bye):
             node.gone = True
+
+    def _report(self, key: str, report: Report, now_s: float) -> None:
+        if report.what != "regime":
+            self.merger.report(key, report)
+            return
+        if key in self._regime:
+            self._regime = set()
+        half_before = 2 * len(self._regime) >= self._most["tracked"]
+        self._regime.add(key)
+        if not half_before and 2 * len(self._regime) >= self._most["tracked"]:
+            data = {"ranks": len(self._regime), "healthy_before_s": round(report.healthy_s, 6)}
+            self._emit("regime", now_s, data, iteration=report.at)
 
     def notice(self, text: str) -> None:
         """Keep a line for the status; each text once."""

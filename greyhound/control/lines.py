@@ -71,7 +71,18 @@ def _tracking(event: dict[str, Any]) -> str:
     return f"tracking {event['data'].get('ranks')} ranks"
 
 
-_LINES = {"suspect": _suspect, "recovered": _recovered, "end": _end, "start": _start, "tracking": _tracking}
+def _regime(event: dict[str, Any]) -> str:
+    return f"the work changed at iteration {event['iteration']}; the healthy time is learnt anew"
+
+
+_LINES = {
+    "regime": _regime,
+    "suspect": _suspect,
+    "recovered": _recovered,
+    "end": _end,
+    "start": _start,
+    "tracking": _tracking,
+}
 FOR_THE_USER = ("suspect", "recovered", "unmonitored", "not_intercepted", "end")
 
 

@@ -1,6 +1,7 @@
 """The run's own log file, `greyhound.log` beside the events; every process of ours appends to it."""
 
 import logging
+import os
 import sys
 
 from greyhound.control.arguments import NodeArguments
@@ -21,11 +22,15 @@ class _WithNode(logging.Filter):
 
 def log_to(record: Record, arguments: NodeArguments) -> None:
     """Send this process's log lines to the record folder, to stderr where that can't be opened."""
-    handler: logging.Handler
+    path = record.folder / "greyhound.log"
     try:
-        handler = logging.FileHandler(record.folder / "greyhound.log", encoding="utf-8", errors="replace")
-    except OSError:
-        handler = logging.StreamHandler(sys.stderr)
+        # Warnings and tracebacks of ours belong here too, not into the job's output.
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        os.dup2(descriptor, sys.stderr.fileno())
+        os.close(descriptor)
+    except OSError as error:
+        print(f"greyhound: log {path}: {error.strerror}", file=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(_WithNode(arguments.node_index))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -39,7 +39,8 @@ class Hello:
 class RankSample:
     """One rank's clock: last iteration and its seconds, the healthy seconds (0.0: not known yet).
 
-    `key` names the process on its node (ring file), `rank` is the world rank or -1, `end_ns` wall clock.
+    `locked`: a period was found (once; an evaluation doesn't undo it). `key` names the process on its node
+    (ring file), `rank` is the world rank or -1, `end_ns` wall clock.
     """
 
     key: str
@@ -63,7 +64,10 @@ class IterationBatch:
 
 @dataclass(frozen=True)
 class Report:
-    """A rank's tracker opened or closed a slow phase; iterations are the rank's own, times are wall clock ns."""
+    """A rank's tracker opened or closed a slow phase, or its work changed (`regime`).
+
+    Iterations are the rank's own, times are wall clock ns; a regime has no slow time.
+    """
 
     key: str
     rank: int
@@ -195,7 +199,7 @@ _KINDS: dict[str, tuple[type[Data], Fields]] = {
         {
             "key": _text,
             "rank": _whole,
-            "what": _one_of("opened", "closed"),
+            "what": _one_of("opened", "closed", "regime"),
             "onset": _whole,
             "onset_ns": _whole,
             "at": _whole,

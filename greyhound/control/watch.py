@@ -8,7 +8,7 @@ from pathlib import Path
 
 from greyhound.control.messages import RankSample, Report
 from greyhound.detect.period import IterationClock
-from greyhound.detect.tracker import Closed, Finding, Opened, Tracker, TrackerConfig
+from greyhound.detect.tracker import Closed, Finding, Opened, Regime, Tracker, TrackerConfig
 from greyhound.trace import layout
 from greyhound.trace.records import symbols, top_level
 from greyhound.trace.ring import Ring
@@ -57,6 +57,7 @@ class RankWatch:
         self._tracker = Tracker(TrackerConfig(threshold=threshold, warmup=warmup))
         self._opened: Opened | None = None
         self._ends = EndTimes()
+        self._pattern = 0
         self._last = (0, 0.0, 0)
         self.lost_records = 0
         self.alive = True
@@ -64,7 +65,9 @@ class RankWatch:
     def poll(self) -> list[Report]:
         """Read what is new; what the tracker says to it."""
         records, lost = self._ring.read()
-        self.lost_records += lost
+        if lost:
+            self.lost_records += lost
+            self._clock.gap()
         kept = top_level(records)
         if len(kept) == 0:
             return []
@@ -72,28 +75,31 @@ class RankWatch:
         reports: list[Report] = []
         for iteration in self._clock.push(symbols(kept), kept["t_ns"]):
             end_ns = int(iteration.end_ns) + offset_ns
-            findings = []
-            if iteration.index <= self._last[0]:
-                # The clock counts anew (another period): the tracker would begin again without a word.
+            findings: list[Finding] = []
+            if iteration.pattern != self._pattern:
+                # Other work, perhaps counted anew: its times can't be compared with those before.
+                self._pattern = iteration.pattern
                 findings += self._tracker.pattern_changed(iteration.index)
                 self._ends = EndTimes()
             self._ends.add(iteration.index, end_ns)
             self._last = (iteration.index, iteration.seconds, end_ns)
             findings += self._tracker.update(iteration.index, iteration.seconds)
-            reports += [report for finding in findings if (report := self._report(finding, end_ns))]
+            reports += [self._report(finding, end_ns) for finding in findings]
         return reports
 
-    def _report(self, finding: Finding, now_ns: int) -> Report | None:
+    def _report(self, finding: Finding, now_ns: int) -> Report:
         """The message for a finding; `now_ns` is the wall clock end of the iteration that made it certain."""
+        rank = self._ring.header.world_rank
         opened = finding if isinstance(finding, Opened) else self._opened
-        if isinstance(finding, Opened | Closed):
-            self._opened = finding if isinstance(finding, Opened) else None
-        if opened is None or not isinstance(finding, Opened | Closed):
-            return None
+        if isinstance(finding, Regime) or opened is None:
+            healthy_s = getattr(finding, "healthy_s", None) or 0.0
+            at = finding.reported
+            return Report(self.key, rank, "regime", finding.onset, now_ns, at, now_ns, healthy_s, 0.0, 0.0, 0.0)
         closed = finding if isinstance(finding, Closed) else None
+        self._opened = None if closed else opened
         return Report(
             key=self.key,
-            rank=self._ring.header.world_rank,
+            rank=rank,
             what="closed" if closed else "opened",
             onset=opened.onset,
             onset_ns=self._ends.at(opened.onset - 1) or now_ns,
@@ -111,7 +117,7 @@ class RankWatch:
         return RankSample(
             key=self.key,
             rank=self._ring.header.world_rank,
-            locked=self._clock.locked,
+            locked=self._clock.period is not None,
             alive=self.alive,
             iteration=number,
             seconds=seconds,

@@ -1,6 +1,6 @@
 """A synthetic rank: writes a ring as the hook would, CALLS all-reduces an iteration, slow between two iterations.
 
-    python ring_program.py ITERATIONS SECONDS [--slow FROM TO FACTOR] [--exit CODE] [--kill-self]
+python ring_program.py ITERATIONS SECONDS [--slow FROM TO FACTOR] [--exit CODE] [--kill-self]
 """
 
 import argparse

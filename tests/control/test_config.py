@@ -1,0 +1,64 @@
+"""Options from five sources: the stronger wins, bad values are ignored with a warning or refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greyhound import config
+
+
+def test_later_source_wins(tmp_path):
+    site = tmp_path / "greyhound.toml"
+    site.write_text('threshold = 0.2\nwarmup = 20\nredis_server = "/opt/redis-server"\n')
+    settings, warnings = config.from_environment({"GREYHOUND": "observe,warmup=30"}, site)
+    assert warnings == []
+    assert settings == config.Settings(
+        mode="observe", threshold=0.2, warmup=30, redis_server="/opt/redis-server", record_dir=config.DEFAULT_RECORD_DIR
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("watch", "'watch'"),
+        ("on,treshold=0.1", "'treshold'"),
+        ("on,threshold=2", "'2' is outside 0.02..1"),
+        ("on,threshold=nan", "'nan'"),
+        ("on,warmup=5.5", "'5.5'"),
+        ("on,warmup", "'warmup' has no value"),
+        ("on,record_dir=relative", "'relative' is not an absolute path"),
+        ("on,redis_server=/bin/sh", "'redis_server'"),
+    ],
+)
+def test_bad_text_is_refused_on_the_command_line_and_ignored_in_the_environment(text, part, tmp_path):
+    with pytest.raises(config.OptionError) as error:
+        config.parse_greyhound(text)
+    assert part in str(error.value)
+    settings, warnings = config.from_environment({"GREYHOUND": text}, tmp_path / "none.toml")
+    assert settings == config.Settings()
+    assert len(warnings) == 1
+    assert part in warnings[0]
+    assert "GREYHOUND" in warnings[0]
+
+
+def test_a_bad_part_leaves_the_good_ones(tmp_path):
+    settings, warnings = config.from_environment({"GREYHOUND": "observe,x=1,threshold=0.3"}, tmp_path / "none")
+    assert (settings.mode, settings.threshold, len(warnings)) == ("observe", 0.3, 1)
+
+
+def test_unreadable_site_file_is_a_warning(tmp_path):
+    site = tmp_path / "greyhound.toml"
+    site.write_text("threshold = [")
+    settings, warnings = config.load_site(config.Settings(), site)
+    assert settings == config.Settings()
+    assert str(site) in warnings[0]
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused(text):
+    try:
+        values = config.parse_greyhound(text)
+    except config.OptionError as error:
+        assert str(error)
+    else:
+        assert values["mode"] in config.MODES

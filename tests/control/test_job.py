@@ -1,0 +1,146 @@
+"""The master's picture of a job, driven by messages and a clock of the test's own."""
+
+from greyhound.control import lines
+from greyhound.control.job import PARTIAL_LOCK_S, SILENT_S, Job
+from greyhound.control.messages import Bye, Hello, IterationBatch, Message, RankSample, Report
+from greyhound.control.names import StepName
+
+S = 1_000_000_000
+
+
+class Bench:
+    def __init__(self, tasks=4, nodes=2):
+        self.events = []
+        self.notices = []
+        self.job = Job(StepName("7", "0", 0), "on", tasks, nodes, self.emit, self.notices.append)
+        self.job.start(1000.0, {"mode": "on", "nodes": nodes})
+        self.now_s = 1000.0
+
+    def emit(self, kind, t_s, data=None, episode=None, iteration=None):
+        self.events.append(
+            {"kind": kind, "data": data or {}, "episode": episode, "iteration": iteration, "job": "7", "step": "0"}
+        )
+
+    def send(self, node, data):
+        self.job.handle(Message(node, 1, 0, data), self.now_s)
+
+    def batch(self, node, iteration, seconds=1.0, locked=(True, True), alive=True):
+        samples = [
+            RankSample(f"ring{i}", 2 * node + i, lock, alive, iteration, seconds, 1.0, 0)
+            for i, lock in enumerate(locked)
+        ]
+        self.send(node, IterationBatch("tracking" if any(locked) else "waiting", samples))
+
+    def tick(self, seconds=1.0):
+        self.now_s += seconds
+        self.job.tick(self.now_s)
+        return self.job.status(self.now_s)
+
+    def report(self, node, key, what, onset, at, lost_s=0.0):
+        self.send(node, Report(key, 0, what, onset, (1000 + onset) * S, at, (1000 + at) * S, 1.0, 1.5, 1.5, lost_s))
+
+    @property
+    def kinds(self):
+        return [event["kind"] for event in self.events]
+
+
+def test_from_waiting_to_the_end_with_one_episode():
+    bench = Bench()
+    assert bench.tick()["reason"] == "no communicator made yet"
+    for node in (0, 1):
+        bench.send(node, Hello(f"n{node + 1}", "host", 1))
+        bench.batch(node, 0, locked=(False, False))
+    assert bench.tick()["reason"] == "no period found yet in the calls of 4 ranks"
+    for node in (0, 1):
+        bench.batch(node, 30 + 2 * node, 1.0)
+    status = bench.tick()
+    assert (status["state"], status["iteration"], status["tracked"], status["healthy_s"]) == ("tracking", 31, 4, 1.0)
+    for node in (0, 1):
+        bench.batch(node, 44, 1.5)
+        bench.report(node, "ring0", "opened", 40, 44)
+    status = bench.tick()
+    assert status["state"] == "suspect"
+    assert [(e["id"], e["open"], e["onset"]) for e in status["episodes"]] == [("e1", True, 40)]
+    for node in (0, 1):
+        bench.batch(node, 64, 1.0)
+        bench.report(node, "ring0", "closed", 40, 60, 10.0)
+    status = bench.tick()
+    assert (status["state"], status["lost_s"]) == ("tracking", 10.0)
+    for node in (0, 1):
+        bench.batch(node, 70, 1.0, alive=False)
+        bench.send(node, Bye("the step ended"))
+    bench.tick()
+    bench.job.finish(bench.now_s, "the step ended")
+    bench.job.finish(bench.now_s, "again")
+    assert [kind for kind in bench.kinds if kind != "waiting"] == ["start", "tracking", "suspect", "recovered", "end"]
+    end = bench.events[-1]["data"]
+    assert (end["ranks"], end["tracked"], end["lost_s"], len(end["episodes"])) == (4, 4, 10.0, 1)
+    texts = [lines.event_line(event) for event in bench.events if event["kind"] in ("suspect", "recovered", "end")]
+    assert "e1" in texts[0] and "1.50x" in texts[0]
+    assert "10 s lost" in texts[1]
+    assert "1 fail-slow," in texts[2]
+
+
+def test_open_episode_at_the_end_is_not_called_recovered():
+    bench = Bench(tasks=2, nodes=1)
+    bench.batch(0, 44, 1.5)
+    bench.tick()
+    bench.report(0, "ring0", "opened", 40, 44)
+    bench.tick()
+    bench.batch(0, 60, 1.5)
+    bench.tick()
+    bench.job.finish(bench.now_s, "the step ended")
+    assert "recovered" not in bench.kinds
+    (episode,) = bench.events[-1]["data"]["episodes"]
+    assert episode["cause"] == "open at the end of the job"
+    assert episode["lost_s"] == 10.0
+
+
+def test_not_intercepted_is_said_only_without_rings():
+    bench = Bench()
+    bench.send(0, IterationBatch("not_intercepted"))
+    assert bench.tick()["state"] == "not_intercepted"
+    bench.batch(0, 5)
+    assert bench.tick()["state"] == "tracking"
+
+
+def test_only_some_ranks_locked_is_said_after_a_while():
+    bench = Bench()
+    bench.batch(0, 30, locked=(True, False))
+    assert bench.tick()["notices"] == []
+    waited_s = 0.0
+    while waited_s <= PARTIAL_LOCK_S:
+        bench.batch(0, 60, locked=(True, False))
+        status = bench.tick(5.0)
+        waited_s += 5.0
+    assert "1 of 2 show no period" in status["notices"][0]
+    assert status["tracked"] == 1
+
+
+def test_silent_node_is_said_once_and_its_ranks_no_longer_count():
+    bench = Bench()
+    for node in (0, 1):
+        bench.batch(node, 30)
+    bench.tick()
+    for _ in range(3):
+        bench.batch(0, 50)
+        status = bench.tick(SILENT_S)
+    assert status["tracked"] == 2
+    assert len(bench.notices) == 1
+    assert "silent" in bench.notices[0]
+
+
+def test_unmonitored_stays_until_the_end_with_its_reason():
+    bench = Bench()
+    bench.job.unmonitored("redis-server died", bench.now_s)
+    status = bench.tick()
+    assert (status["state"], status["reason"]) == ("unmonitored", "redis-server died")
+    bench.job.unmonitored("redis-server died", bench.now_s)
+    bench.job.finish(bench.now_s, "the step ended")
+    assert bench.kinds == ["start", "unmonitored", "end"]
+    assert bench.job.status(bench.now_s)["reason"] == "redis-server died"
+
+
+def test_lines_survive_events_of_another_release():
+    for event in ({"kind": "suspect", "data": {}}, {"kind": "dreamt", "data": {}}, {"kind": "end", "data": None}):
+        assert lines.event_line(event).startswith(event["kind"][:3])
