@@ -51,6 +51,16 @@ def _set_rng_state(state: Any, *_args: Any, **_kwargs: Any) -> None:
     torch.set_rng_state(state)
 
 
+class _HostStream:
+    """The stream of CPU tensors: whatever the host did before has happened."""
+
+    def synchronize(self) -> None: ...
+
+    def wait_event(self, _event: Any) -> None: ...
+
+    def wait_stream(self, _stream: Any) -> None: ...
+
+
 def _uncompiled(function: Any = None, **_options: Any) -> Any:
     """torch.compile without the compiler: importing it costs a second a rank, and the model is too small to gain."""
     return function if function is not None else _uncompiled
@@ -66,6 +76,7 @@ def install() -> None:
     torch.Tensor.cuda = lambda self, *_args, **_kwargs: self
     torch.Tensor.type = _type_as_on_cuda(torch.Tensor.type)
     torch.cuda.current_device = lambda: _CPU
+    torch.cuda.current_stream = torch.cuda.default_stream = lambda *_args: _HostStream()
     torch.cuda.synchronize = lambda *_args: None
     torch.cuda.get_rng_state = _get_rng_state
     torch.cuda.set_rng_state = _set_rng_state
