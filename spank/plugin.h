@@ -13,6 +13,8 @@
 #define GH_ENV_TOKEN "SLURM_GREYHOUND_TOKEN"
 #define GH_ENV_SPEC "SLURM_GREYHOUND_SPEC"
 #define GH_ENV_USER "GREYHOUND"
+/* Where Slurm keeps the option of sbatch and salloc for the sruns inside. */
+#define GH_ENV_INHERITED "SLURM_SPANK__SLURM_SPANK_OPTION_greyhound_greyhound"
 
 #define GH_TOKEN_BYTES 32
 #define GH_TOKEN_HEX (2 * GH_TOKEN_BYTES)

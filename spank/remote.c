@@ -134,6 +134,21 @@ static bool is_token(const char *text) {
   return strlen(text) == GH_TOKEN_HEX && text[strspn(text, "0123456789abcdef")] == '\0';
 }
 
+/* Whether the user asked for a watched step, where srun passed on nothing. */
+static bool was_asked_for(spank_t spank) {
+  static const char *const WISHES[] = {GH_ENV_INHERITED, GH_ENV_USER};
+  struct gh_spec spec = {.mode = GH_OPT_OFF};
+  char complaint[GH_MESSAGE_BYTES];
+  if (gh_plugin.is_given) return gh_plugin.given.mode != GH_OPT_OFF;
+  for (size_t i = 0; i < sizeof(WISHES) / sizeof(WISHES[0]); i++) {
+    char *text = gh_step_getenv(spank, WISHES[i]);
+    bool valid = text && gh_spec_parse(text, &spec, complaint) == 0;
+    free(text);
+    if (valid) return spec.mode != GH_OPT_OFF;
+  }
+  return false;
+}
+
 /* srun alone decides, so that all nodes do the same. False where the step is not to be
  * watched, with a reason in WHY if that was not the user's wish. */
 static bool read_decision(spank_t spank, struct gh_spec *spec, char token[GH_TOKEN_HEX + 1],
@@ -143,7 +158,7 @@ static bool read_decision(spank_t spank, struct gh_spec *spec, char token[GH_TOK
   bool has_token = spank_getenv(spank, GH_ENV_TOKEN, token, GH_TOKEN_HEX + 1) == ESPANK_SUCCESS;
   if (!text) {
     gh_spec_off(spec);
-    if (gh_plugin.is_given && gh_plugin.given.mode != GH_OPT_OFF)
+    if (was_asked_for(spank))
       snprintf(why, WHY_BYTES, "srun sent no decision: the plugin on its host is missing or old");
   } else if (gh_spec_parse(text, spec, complaint)) {
     gh_spec_off(spec);

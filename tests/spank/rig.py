@@ -1,6 +1,7 @@
 """The test cluster with a plugstack.conf of our own and a node process that records how it was started."""
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,17 +17,20 @@ HOOK = "libgreyhound_hook.so"
 RECORDER = """#!/bin/sh
 out=@RECORDS@/$$
 {{ for word in "$@"; do echo "arg $word"; done; env | sed 's/^/env /'; id -u | sed 's/^/uid /'
-  sed -n 's/^\\(Uid\\|Gid\\|Groups\\):[[:space:]]*/\\1 /p' /proc/$$/status; echo started; }} > $out.new
+  sed -n 's/^\\(Uid\\|Gid\\|Groups\\):[[:space:]]*/\\1 /p' /proc/$$/status; }} > $out.new
 mv $out.new $out
 trap 'echo term >> $out; rm -rf "$5"; exit 0' TERM
+echo started
 while :; do sleep 0.05; done
 """.replace("{{", "{").replace("}}", "}")
 
 # What a training does: it opens its ring. Then it waits until the node process was started.
 TRAIN = (
     "touch $GREYHOUND_DIR/ring.$$.1; n=0; "
-    "until grep -qs started @RECORDS@/*[0-9] || [ $n -gt 100 ]; do n=$((n+1)); sleep 0.05; done"
+    "until grep -qs started $GREYHOUND_DIR/node.log || [ $n -gt 100 ]; do n=$((n+1)); sleep 0.05; done"
 )
+# setpriv, unlike a bare change of the user, sets the groups too.
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 def make(*arguments: str) -> str:
@@ -84,7 +88,6 @@ class Rig:
 
     def __init__(self, sandbox: Sandbox, native: Path, python: Path, records: Path) -> None:
         self.sandbox, self.native, self.python, self.records_dir = sandbox, native, python, records
-        self.train = TRAIN.replace("@RECORDS@", str(records))
 
     def reset(self) -> None:
         self.plugstack(f"python={self.python}")
@@ -96,16 +99,13 @@ class Rig:
         words = ["optional", str(plugin or self.native / "spank_greyhound.so"), *arguments]
         self.sandbox.layout.plugstack.write_text(" ".join(words) + "\n")
 
-    def run(
-        self, *command: str, user: str | None = None, env: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         variables = [f"{name}={value}" for name, value in (env or {}).items()]
-        return self.sandbox.run(["env", *variables, *command], timeout_s=40, user=user)
+        return self.sandbox.run(["env", *variables, *command], timeout_s=40)
 
-    def srun(
-        self, *arguments: str, user: str | None = None, env: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        return self.run("srun", *arguments, user=user, env=env)
+    def srun(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """srun without its own remarks about queueing."""
+        return self.run("srun", "-Q", *arguments, env=env)
 
     def batch(self, *arguments: str, script: str) -> str:
         """Run a batch script to its end; its output."""
@@ -122,9 +122,9 @@ class Rig:
         """Step directories and processes of ours, on any node of this cluster."""
         first, last = self.sandbox.state.first_job_id, self.sandbox.state.first_job_id + 10_000
         left = []
-        for path in Path("/dev/shm").glob("greyhound-[0-9]*-[0-9]*.*.*.n*"):
-            job = int(path.name.split("-")[2].split(".")[0])
-            left += [str(path)] if first <= job < last else []
+        for path in Path("/dev/shm").iterdir():
+            name = re.fullmatch(r"greyhound-\d+-(\d+)\.\d+\.\d+\.n\d+", path.name)
+            left += [str(path)] if name and first <= int(name[1]) < last else []
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 line = process.read_bytes().replace(b"\0", b" ").decode()
