@@ -1,0 +1,147 @@
+/* graph.c: stream capture. A graph keeps the captured operations in the order of issue; a launch
+ * replays copies of them on one stream, which is one of the orders that the capture allows. */
+#include <stdlib.h>
+
+#include "runtime.h"
+
+struct CUgraphExec_st {
+  struct CUgraph_st graph;
+};
+
+static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
+static int capturing; /* number of captures in progress; 0 keeps the usual path free of the lock */
+
+struct CUgraph_st *gs_capture_of(cudaStream_t stream) {
+  if (__atomic_load_n(&capturing, __ATOMIC_ACQUIRE) == 0) return NULL;
+  pthread_mutex_lock(&capture_lock);
+  struct CUgraph_st *graph = stream->capture;
+  pthread_mutex_unlock(&capture_lock);
+  return graph;
+}
+
+static void append(struct CUgraph_st *graph, struct gs_op *op) {
+  op->next = NULL;
+  if (graph->head == NULL)
+    graph->head = op;
+  else
+    graph->tail->next = op;
+  graph->tail = op;
+}
+
+bool gs_capture(cudaStream_t stream, struct gs_op *op, cudaError_t *error) {
+  if (__atomic_load_n(&capturing, __ATOMIC_ACQUIRE) == 0) return false;
+  pthread_mutex_lock(&capture_lock);
+  struct CUgraph_st *graph = stream->capture;
+  bool can = op->type->clone != NULL;
+  if (graph != NULL && can) append(graph, op);
+  if (graph != NULL && !can) graph->error = cudaErrorStreamCaptureInvalidated;
+  pthread_mutex_unlock(&capture_lock);
+  *error = graph == NULL || can ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+  if (graph != NULL && !can) op->type->release(op);
+  return graph != NULL;
+}
+
+/* A stream that waits for an event recorded in a capture becomes part of it. */
+bool gs_join_capture(cudaStream_t stream, struct CUgraph_st *graph) {
+  pthread_mutex_lock(&capture_lock);
+  bool joins = capturing > 0 && (stream->capture == NULL || stream->capture == graph);
+  if (joins) stream->capture = graph;
+  pthread_mutex_unlock(&capture_lock);
+  return joins;
+}
+
+static void free_ops(struct gs_op *op) {
+  while (op != NULL) {
+    struct gs_op *next = op->next;
+    op->type->release(op);
+    op = next;
+  }
+}
+
+GS_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
+  (void)mode;
+  cudaStream_t stream = gs_stream(handle);
+  if (stream == NULL || stream != handle) return gs_fail(cudaErrorStreamCaptureUnsupported);
+  struct CUgraph_st *graph = calloc(1, sizeof *graph);
+  if (graph == NULL) return gs_fail(cudaErrorMemoryAllocation);
+  graph->origin = stream;
+  pthread_mutex_lock(&capture_lock);
+  bool busy = stream->capture != NULL;
+  if (!busy) {
+    stream->capture = graph;
+    __atomic_add_fetch(&capturing, 1, __ATOMIC_ACQ_REL);
+  }
+  pthread_mutex_unlock(&capture_lock);
+  if (busy) free(graph);
+  return gs_fail(busy ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+}
+
+GS_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
+  cudaStream_t stream = gs_stream(handle);
+  struct CUgraph_st *made = stream == NULL ? NULL : gs_capture_of(stream);
+  if (graph == NULL || made == NULL || made->origin != stream)
+    return gs_fail(cudaErrorStreamCaptureUnmatched);
+  pthread_mutex_lock(&capture_lock);
+  gs_streams_leave_capture(made);
+  __atomic_sub_fetch(&capturing, 1, __ATOMIC_ACQ_REL);
+  pthread_mutex_unlock(&capture_lock);
+  *graph = made;
+  if (made->error == cudaSuccess) return cudaSuccess;
+  cudaError_t error = made->error;
+  *graph = NULL;
+  cudaGraphDestroy(made);
+  return gs_fail(error);
+}
+
+GS_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle,
+                                            enum cudaStreamCaptureStatus *status) {
+  cudaStream_t stream = gs_stream(handle);
+  if (status == NULL || stream == NULL) return gs_fail(cudaErrorInvalidValue);
+  struct CUgraph_st *graph = gs_capture_of(stream);
+  *status = graph == NULL                 ? cudaStreamCaptureStatusNone
+            : graph->error != cudaSuccess ? cudaStreamCaptureStatusInvalidated
+                                          : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+
+GS_EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                           unsigned long long flags) {
+  (void)flags;
+  if (exec == NULL || graph == NULL) return gs_fail(cudaErrorInvalidValue);
+  cudaGraphExec_t made = calloc(1, sizeof *made);
+  if (made == NULL) return gs_fail(cudaErrorMemoryAllocation);
+  for (const struct gs_op *op = graph->head; op != NULL; op = op->next) {
+    struct gs_op *copy = op->type->clone(op);
+    if (copy == NULL) {
+      cudaGraphExecDestroy(made);
+      return gs_fail(cudaErrorMemoryAllocation);
+    }
+    append(&made->graph, copy);
+  }
+  *exec = made;
+  return cudaSuccess;
+}
+
+GS_EXPORT cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (exec == NULL) return gs_fail(cudaErrorInvalidValue);
+  for (const struct gs_op *op = exec->graph.head; op != NULL; op = op->next) {
+    struct gs_op *copy = op->type->clone(op);
+    cudaError_t error = copy == NULL ? cudaErrorMemoryAllocation : gs_enqueue(stream, copy);
+    if (error != cudaSuccess) return gs_fail(error);
+  }
+  return cudaSuccess;
+}
+
+GS_EXPORT cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  if (graph == NULL) return gs_fail(cudaErrorInvalidValue);
+  free_ops(graph->head);
+  free(graph);
+  return cudaSuccess;
+}
+
+GS_EXPORT cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  if (exec == NULL) return gs_fail(cudaErrorInvalidValue);
+  free_ops(exec->graph.head);
+  free(exec);
+  return cudaSuccess;
+}
