@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -51,10 +52,12 @@ class Sandbox:
         with ports.lock(f"{layout.uid}-{name}"):
             found = cls.find(name)
             if found is not None and found.is_up():
-                say(f"sandbox {name} is already up")
+                size = f"{len(found.state.nodes)} nodes, {found.state.gpus_per_node} GPUs each"
+                say(f"sandbox {name} is already up ({size})")
                 found._write_plugstack(wanted=plugin, say=say)
                 found._make_page(say)
                 return found
+            _warn_about_host_name(say)
             if teardown.down(layout, say):
                 say(f"cleaned what a crashed sandbox {name} left")
             with contextlib.ExitStack() as undo:
@@ -193,6 +196,14 @@ def _check_size(nodes: int, gpus_per_node: int) -> None:
         raise SandboxError(f"{nodes} nodes: give 1 to {MAX_NODES}")
     if not 0 <= gpus_per_node <= MAX_GPUS:
         raise SandboxError(f"{gpus_per_node} GPUs a node: give 0 to {MAX_GPUS}")
+
+
+def _warn_about_host_name(say: Callable[[str], None]) -> None:
+    """Slurm looks the name up at every requeue: unresolvable, it stalls 10 s and returns a false error."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        say(f"this host's name does not resolve; add it: 127.0.1.1 {socket.gethostname()} in /etc/hosts")
 
 
 def _prepare(layout: Layout, paths: dict[str, str], nodes: int, gpus_per_node: int) -> state.State:

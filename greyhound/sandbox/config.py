@@ -53,6 +53,7 @@ def write(layout: Layout, settings: Settings) -> None:
     common = {"directory": layout.directory, "user": user_name(), "munge_socket": layout.munge_socket}
     common["dbd_port"] = settings.ports["slurmdbd"]
     _private(etc / "slurmdbd.conf", templates.SLURMDBD_CONF.substitute(common).encode(), 0o600)
+    (etc / "database.sql").write_text(templates.DATABASE_SQL)
     plugin = "disabled" if settings.release >= CGROUP_DISABLED_SINCE else "cgroup/v1"
     (etc / "cgroup.conf").write_text(templates.CGROUP_CONF.substitute(cgroup_plugin=plugin))
     _write_gres(layout, settings)

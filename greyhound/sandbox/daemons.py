@@ -78,6 +78,7 @@ class Starter:
             "--innodb-log-file-size=16M",
             "--innodb-flush-log-at-trx-commit=0",  # a sandbox's accounting may be lost with the machine
             "--innodb-lock-wait-timeout=900",
+            f"--init-file={self._layout.directory}/etc/database.sql",
         ]
 
     def _install_database(self) -> subprocess.Popen[bytes]:

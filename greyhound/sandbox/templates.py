@@ -25,6 +25,7 @@ PlugStackConfig=$directory/etc/plugstack.conf
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
+MailProg=/bin/true
 ReturnToService=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -67,6 +68,10 @@ StorageHost=localhost
 StorageUser=root
 StorageLoc=slurm_acct_db
 """)
+
+# slurmdbd would make the database itself by connecting anew on a handle that has just failed; MariaDB's client library
+# 3.4.10 (Debian 13) then refuses every result ("exceeds maximum allowed number of columns (=0)").
+DATABASE_SQL = "CREATE DATABASE IF NOT EXISTS slurm_acct_db;\n"
 
 CGROUP_CONF = Template("CgroupPlugin=$cgroup_plugin\n")
 GRES_CONF = Template("AutoDetect=off\nNodeName=$nodes Name=gpu File=$devices\n")

@@ -64,6 +64,24 @@ def test_a_second_user_runs_jobs_but_reads_no_secrets(sandbox):
         assert sandbox.run(["test", "-r", str(secret)], user="nobody").returncode == 1
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_an_ordinary_user_has_a_sandbox_too(name, cli):
+    def as_nobody(*arguments):
+        environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+        command = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *cli, "sandbox", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, cwd="/")
+
+    if as_nobody("status").returncode != 0:
+        pytest.skip("this installation cannot be read by nobody")
+    try:
+        up = as_nobody("up", "--name", name, "--nodes", "1")
+        assert up.returncode == 0, up.stderr
+        probe = ["srun", "--gpus-per-node=2", "sh", "-c", "echo $(id -un) $CUDA_VISIBLE_DEVICES"]
+        assert as_nobody("run", "--name", name, "--", *probe).stdout == "nobody 0,1\n"
+    finally:
+        assert as_nobody("down", "--name", name).returncode == 0
+
+
 def test_the_page_names_every_gpu(sandbox):
     with StandinPage.open(sandbox.layout.page) as page:
         assert page.gpus() == {"n1:0": 1.0, "n1:1": 1.0, "n2:0": 1.0, "n2:1": 1.0}
