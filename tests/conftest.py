@@ -27,11 +27,10 @@ def native() -> Path:
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
     """One private Slurm cluster for the whole session; nothing may be left of it afterwards."""
-    before = leftovers.shared_memory()
     cluster = Sandbox.up(f"test-{os.getpid()}")
     try:
         yield cluster
     finally:
         cluster.down()
-    left = list(leftovers.describe(cluster.layout.directory, before))
+    left = list(leftovers.describe(cluster))
     assert not left, left

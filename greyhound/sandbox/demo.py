@@ -19,7 +19,6 @@ import click
 from greyhound.sandbox import leftovers, truth
 from greyhound.sandbox.cluster import Sandbox
 from greyhound.sandbox.errors import SandboxError
-from greyhound.sandbox.layout import Layout
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEMPLATE = REPOSITORY / "sbatch_templates" / "megatron.sbatch"
@@ -183,9 +182,12 @@ def _run(name: str, gpu: str, speed: float, steps: int, work: Path) -> list[str]
     click.echo("A private Slurm cluster: munge, MariaDB, slurmdbd, slurmctld and four slurmd, on loopback only")
     sandbox = Sandbox.up(name, say=lambda text: click.echo(f"  {text}"))
     try:
-        return play(Demo(sandbox, gpu, speed, steps, work))
+        found = play(Demo(sandbox, gpu, speed, steps, work))
+    except DemoError as error:
+        found = [str(error)]
     finally:
         sandbox.down()
+    return found + list(leftovers.describe(sandbox))
 
 
 @click.command()
@@ -195,14 +197,11 @@ def _run(name: str, gpu: str, speed: float, steps: int, work: Path) -> list[str]
 @click.option("--steps", default=62, show_default=True, help="iterations of the training")
 def main(name: str, gpu: str, speed: float, steps: int) -> None:
     """Show the main job, end to end, and check it."""
-    shm_before = leftovers.shared_memory()
-    directory = Layout(name).directory
     with tempfile.TemporaryDirectory(prefix="greyhound-demo-") as work:
         try:
             found = _run(name, gpu, speed, steps, Path(work))
-        except (DemoError, SandboxError) as error:
+        except SandboxError as error:
             found = [str(error)]
-    found += leftovers.describe(directory, shm_before)
     for problem in found:
         click.echo(f"DEMO FAILED: {problem}", err=True)
     click.echo("" if found else "\nAll as it must be: one fail-slow injected, one found, nothing left behind.")

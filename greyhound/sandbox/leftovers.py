@@ -1,17 +1,30 @@
 """What a sandbox run left on the machine: processes, shared memory, mounts."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
+from greyhound.sandbox.cluster import Sandbox
+from greyhound.sandbox.layout import JOB_RANGE
+
 SHM = Path("/dev/shm")
 
 
-def shared_memory() -> set[str]:
-    """Names of Greyhound's files in /dev/shm that belong to this user's runs."""
-    return {p.name for p in SHM.iterdir() if p.name.startswith("greyhound-")} if SHM.is_dir() else set()
+def shared_memory(sandbox: Sandbox) -> list[str]:
+    """Greyhound's entries in /dev/shm that belong to this sandbox: its page and its jobs' step directories."""
+    first = sandbox.state.first_job_id
+    jobs = range(first, first + JOB_RANGE)
+    names = (path.name for path in SHM.iterdir())
+    return sorted(name for name in names if name == sandbox.layout.page.name or _job_of(name) in jobs)
+
+
+def _job_of(name: str) -> int | None:
+    """The job id in the name of a step directory (docs/interfaces.md, section 1)."""
+    found = re.match(r"greyhound-\d+-(\d+)\.", name)
+    return int(found[1]) if found else None
 
 
 def mounts_below(directory: Path) -> list[str]:
@@ -48,11 +61,12 @@ def _pss_bytes(process: psutil.Process) -> int:
         return 0
 
 
-def describe(directory: Path, shm_before: set[str]) -> Iterator[str]:
-    """One line for each thing that is left; nothing when all is clean."""
+def describe(sandbox: Sandbox) -> Iterator[str]:
+    """One line for each thing that is left of a sandbox that is down; nothing when all is clean."""
+    directory = sandbox.layout.directory
     for process in processes_of(str(directory)):
         yield f"a process is left: {process.pid} {' '.join(process.cmdline())[:100]}"
-    for name in sorted(shared_memory() - shm_before):
+    for name in shared_memory(sandbox):
         yield f"shared memory is left: {SHM / name}"
     for point in mounts_below(directory):
         yield f"a mount is left: {point}"
