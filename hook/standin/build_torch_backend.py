@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -19,6 +20,7 @@ SOURCES = (HERE / "torch_backend.cpp", HERE / "torch_backend_issue.h", HERE / "t
 INCLUDE = HERE / "include"
 OUT = HERE.parent.parent / "greyhound" / "_native" / "standin"
 LIBRARY = OUT / "libgreyhound_torch_backend.so"
+NEEDED = ("libnccl.so.2", "libcudart.so.12")
 STAMP = OUT / ".torch_backend.stamp"
 
 
@@ -30,8 +32,22 @@ def stamp_text(torch_version: str) -> str:
     return f"torch {torch_version}\npython {sys.version_info[:2]}\nsources {digest.hexdigest()}\n"
 
 
-def compiler_call() -> list[str]:
-    """The one command: torch's headers as system headers, its C++ ABI, run paths for torch and the stand-in."""
+def link_stubs(folder: Path) -> list[str]:
+    """Empty libraries named `$ORIGIN/libX.so.N`, so that the loader takes the files beside the backend.
+
+    By the bare name it would take the real NCCL that a CUDA build of torch has loaded already.
+    """
+    stubs = []
+    for name in NEEDED:
+        stub = folder / name
+        command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-xc", os.devnull]
+        subprocess.run([*command, f"-Wl,-soname,$ORIGIN/{name}", "-o", str(stub)], check=True)
+        stubs.append(str(stub))
+    return stubs
+
+
+def compiler_call(stubs: list[str]) -> list[str]:
+    """The one command: torch's headers as system headers, its C++ ABI, the stand-in by its place."""
     import torch
     from torch.utils.cpp_extension import include_paths, library_paths
 
@@ -48,13 +64,10 @@ def compiler_call() -> list[str]:
         "-o",
         str(LIBRARY) + ".new",
         "-Wl,--no-as-needed",
-        f"-L{OUT}",
-        "-l:libnccl.so.2",
-        "-l:libcudart.so.12",
+        *stubs,
         "-Wl,--as-needed",
         *libraries,
         *["-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", "-lpthread"],
-        "-Wl,-rpath,$ORIGIN",
         "-Wl,-soname,libgreyhound_torch_backend.so",
     ]
 
@@ -68,12 +81,13 @@ def main() -> int:
     if LIBRARY.exists() and STAMP.exists() and STAMP.read_text() == wanted:
         print(f"torch_backend: up to date (torch {torch_version})")
         return 0
-    for name in ("libnccl.so.2", "libcudart.so.12"):
+    for name in NEEDED:
         if not (OUT / name).exists():
             print(f"torch_backend: {OUT / name} is missing; run `make -C hook/standin` first", file=sys.stderr)
             return 1
     print(f"torch_backend: compiling for torch {torch_version} (about a minute)", flush=True)
-    status = subprocess.run(compiler_call(), check=False).returncode
+    with tempfile.TemporaryDirectory() as folder:
+        status = subprocess.run(compiler_call(link_stubs(Path(folder))), check=False).returncode
     if status != 0:
         print(f"torch_backend: the compiler failed with status {status}", file=sys.stderr)
         return 1

@@ -292,21 +292,21 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions &
 
 void set_device(int index) {
   device_index = index;
-  CUDA(cudaSetDevice(index));
+  CUDA(RT(cudaSetDevice)(index));
 }
 
 int device_count() {
   int count = 0;
-  CUDA(cudaGetDeviceCount(&count));
+  CUDA(RT(cudaGetDeviceCount)(&count));
   return count;
 }
 
 void device_time(double work_s, uint64_t launch_ns) {
-  TORCH_CHECK(standinKernel(compute_stream(), launch_ns, work_s) == cudaSuccess, kName,
+  TORCH_CHECK(RT(standinKernel)(compute_stream(), launch_ns, work_s) == cudaSuccess, kName,
               ": standinKernel failed");
 }
 
-void synchronize() { CUDA(cudaStreamSynchronize(compute_stream())); }
+void synchronize() { CUDA(RT(cudaStreamSynchronize)(compute_stream())); }
 
 }  // namespace
 

@@ -217,10 +217,10 @@ class Issuer {
   /* What was modelled on the compute stream so far comes before the operation, as on a GPU. */
   static void follow_compute(const Comm &comm) {
     cudaEvent_t event = nullptr;
-    CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    CUDA(cudaEventRecord(event, compute_stream()));
-    CUDA(cudaStreamWaitEvent(comm.stream, event, 0));
-    CUDA(cudaEventDestroy(event));
+    CUDA(RT(cudaEventCreateWithFlags)(&event, cudaEventDisableTiming));
+    CUDA(RT(cudaEventRecord)(event, compute_stream()));
+    CUDA(RT(cudaStreamWaitEvent)(comm.stream, event, 0));
+    CUDA(RT(cudaEventDestroy)(event));
   }
 
   /* An operation in flight keeps its tensors, even when the caller drops the Work. */

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <nccl.h>
 #include <standin.h>
 
@@ -28,8 +29,32 @@ using WorkPtr = c10::intrusive_ptr<Work>;
 
 constexpr const char *kName = "greyhound";
 
+/* The stand-in's own CUDA runtime, even where a CUDA build of PyTorch has put a real one with the
+ * same names into the global scope. Only NCCL's functions are called by name, for the hook to see.
+ */
+void *runtime_function(const char *name) {
+  static void *const library = [] {
+    Dl_info self{};
+    TORCH_CHECK(dladdr(reinterpret_cast<void *>(&runtime_function), &self) != 0, kName, ": dladdr");
+    std::string path(self.dli_fname);
+    path.replace(path.find_last_of('/') + 1, std::string::npos, "libcudart.so.12");
+    void *opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    TORCH_CHECK(opened != nullptr, kName, ": ", dlerror());
+    return opened;
+  }();
+  void *function = dlsym(library, name);
+  TORCH_CHECK(function != nullptr, kName, ": ", dlerror());
+  return function;
+}
+
+#define RT(name)                                                                           \
+  (*[] {                                                                                   \
+    static auto *const found = reinterpret_cast<decltype(&name)>(runtime_function(#name)); \
+    return found;                                                                          \
+  }())
+
 void check_cuda(cudaError_t status, const char *call) {
-  TORCH_CHECK(status == cudaSuccess, kName, ": ", call, ": ", cudaGetErrorString(status));
+  TORCH_CHECK(status == cudaSuccess, kName, ": ", call, ": ", RT(cudaGetErrorString)(status));
 }
 
 void check_nccl(ncclResult_t status, const char *call) {
@@ -46,8 +71,8 @@ int device_index = 0;
 cudaStream_t compute_stream() {
   static cudaStream_t stream = [] {
     cudaStream_t made = nullptr;
-    CUDA(cudaSetDevice(device_index));
-    CUDA(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    CUDA(RT(cudaSetDevice)(device_index));
+    CUDA(RT(cudaStreamCreateWithFlags)(&made, cudaStreamNonBlocking));
     return made;
   }();
   return stream;
@@ -58,21 +83,21 @@ struct Comm {
   cudaStream_t stream = nullptr;
 
   Comm(int rank, int size, const ncclUniqueId &id) {
-    CUDA(cudaSetDevice(device_index));
+    CUDA(RT(cudaSetDevice)(device_index));
     NCCL(ncclCommInitRank(&handle, size, id, rank));
-    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA(RT(cudaStreamCreateWithFlags)(&stream, cudaStreamNonBlocking));
   }
   Comm(const Comm &) = delete;
   Comm &operator=(const Comm &) = delete;
   ~Comm() {
     if (stream != nullptr) {
-      cudaStreamSynchronize(stream);
+      RT(cudaStreamSynchronize)(stream);
     }
     if (handle != nullptr) {
       ncclCommDestroy(handle);
     }
     if (stream != nullptr) {
-      cudaStreamDestroy(stream);
+      RT(cudaStreamDestroy)(stream);
     }
   }
 };
@@ -82,11 +107,11 @@ struct Comm {
 class Completion {
  public:
   explicit Completion(std::shared_ptr<Comm> comm) : comm_(std::move(comm)) {
-    CUDA(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    CUDA(RT(cudaEventCreateWithFlags)(&event_, cudaEventDisableTiming));
   }
   Completion(const Completion &) = delete;
   Completion &operator=(const Completion &) = delete;
-  ~Completion() { cudaEventDestroy(event_); }
+  ~Completion() { RT(cudaEventDestroy)(event_); }
 
   void keep(const Tensors &tensors) {
     tensors_.insert(tensors_.end(), tensors.begin(), tensors.end());
@@ -95,15 +120,15 @@ class Completion {
   const std::shared_ptr<Comm> &comm() const { return comm_; }
 
   void record() {
-    CUDA(cudaEventRecord(event_, comm_->stream));
+    CUDA(RT(cudaEventRecord)(event_, comm_->stream));
     recorded_ = true;
   }
 
-  bool ready() { return recorded_ && cudaEventQuery(event_) != cudaErrorNotReady; }
+  bool ready() { return recorded_ && RT(cudaEventQuery)(event_) != cudaErrorNotReady; }
 
   void wait() {
     TORCH_CHECK(recorded_, kName, ": wait() inside a coalescing block that hasn't ended");
-    check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize (has a peer died?)");
+    check_cuda(RT(cudaEventSynchronize)(event_), "cudaEventSynchronize (has a peer died?)");
     ncclResult_t state = ncclSuccess;
     NCCL(ncclCommGetAsyncError(comm_->handle, &state));
     check_nccl(state, "an operation in flight (has a peer died?)");
