@@ -10,7 +10,8 @@ from greyhound.detect.periodicity import Ints, Pattern, Symbols, find_pattern, t
 
 _CHUNK_CALLS = 1 << 16
 _FIRST_SEARCH_CALLS = 12
-_SEARCH_GROWTH = 1.25  # the buffer grows by this factor between two searches: the cost stays linear
+_SEARCH_STEP = 0.2  # the buffer grows by this share between two searches: their cost stays linear
+_LEAST_SEARCH_STEP_CALLS = 4
 _BUFFER_CALLS = 1 << 17
 _BUFFER_PERIODS = 6
 _MAX_BUFFER_CALLS = 1 << 20
@@ -93,7 +94,8 @@ class IterationClock:
         self._follower: _Follower | None = None
         self._settled = False
         self._astray = False
-        self._next_index = 0
+        self._astray_at = 0  # position in the buffer
+        self._base_index = self._next_index = 1  # of the first iteration that ends in the buffer with a known begin
         self._pattern_number = 0
         self._irregular = 0
         self._calls_since_regular = 0
@@ -170,7 +172,8 @@ class IterationClock:
                 self._settled = True
                 self._drop_buffer()
         while self._buffered > _MAX_BUFFER_CALLS:
-            self._buffered -= len(self._chunks.popleft()[0])
+            dropped = len(self._chunks.popleft()[0])
+            self._buffered, self._astray_at = self._buffered - dropped, max(self._astray_at - dropped, 0)
             self._next_search = min(self._next_search, self._buffered + _MAX_BUFFER_CALLS // 4)
 
     def _take(self, segments: _Segments, pushed: int) -> list[Iteration]:
@@ -226,30 +229,40 @@ class IterationClock:
         self._calls_since_regular = 0 if regular else self._calls_since_regular + pushed
         calls = self._follower.pattern.calls
         if regular and self._irregular == 0:
-            if self._astray:
-                self._astray = False
+            if self._astray and self._settled:
                 self._drop_buffer()
+            self._astray = False
         elif not self._astray and (
             (self._irregular >= _ASTRAY_SEGMENTS and (regular or self._calls_since_regular > calls))
             or self._calls_since_regular > _ASTRAY_PERIODS * calls + 16
         ):
             self._astray = True
-            self._drop_buffer()
+            if self._settled:
+                self._drop_buffer()
+            self._astray_at = self._buffered
 
     def _search(self, iterations: list[Iteration]) -> list[Iteration]:
         """Look for a pattern in the buffer; its iterations replace those that the old one found."""
         symbols = np.concatenate([chunk[0] for chunk in self._chunks])
         t_ns = np.concatenate([chunk[1] for chunk in self._chunks])
-        self._next_search = int(self._buffered * _SEARCH_GROWTH) + _FIRST_SEARCH_CALLS
-        if self._follower is None:
+        self._next_search = self._buffered + max(int(self._buffered * _SEARCH_STEP), _LEAST_SEARCH_STEP_CALLS)
+        if not self._settled:
+            known = 0.0 if self._follower is None else 1.5 * self._follower.pattern.calls
             found = find_pattern(symbols, t_ns)
-        elif self._astray:
+            if found is not None and found.calls > known:
+                self._next_index = self._base_index
+                return self._lock(found, symbols, t_ns)
+        if self._astray:
+            symbols, t_ns = symbols[self._astray_at :], t_ns[self._astray_at :]
             found = find_pattern(symbols, t_ns, _RELOCK_SEGMENTS)
-        else:
-            found = find_pattern(symbols, t_ns)
-            if found is None or found.calls <= 1.5 * self._follower.pattern.calls:
-                return iterations
-        return iterations if found is None else self._lock(found, symbols, t_ns)
+            if found is not None:
+                # What the new pattern is part of may show later: that search begins here, too.
+                self._base_index = self._next_index
+                self._settled = False
+                self._chunks = deque([(symbols, t_ns)])
+                self._buffered, self._astray_at = len(symbols), 0
+                return iterations + self._lock(found, symbols, t_ns)
+        return iterations
 
     def _lock(self, pattern: Pattern, symbols: Symbols, t_ns: Ints) -> list[Iteration]:
         """Follow a pattern from the beginning of the buffer on."""
@@ -258,9 +271,8 @@ class IterationClock:
             self._follower.pattern.fingerprint,
         ):
             self._pattern_number += 1
-        if not self._astray:
-            self._next_index, self._followed = 1, 0
         self._astray = False
+        self._followed = 0
         self._irregular = self._calls_since_regular = 0
         self._other_sums.clear()
         self._follower = _Follower(pattern)

@@ -22,8 +22,8 @@ _MAX_REPEATS = 256  # of the anchor in a period
 _REPEATS_TRIED = 8  # rare symbols for which that is tried
 _MAX_OCCURRENCES = 2048
 _MAX_MICRO_BATCHES = 64
-_FOREIGN_SYMBOLS = 4
-_EXTRA_TIME_SHARE = 0.1
+_FOREIGN_SYMBOLS = 3
+_EXTRA_TIME_SHARE = 0.05
 _PROPORTION_SLACK = 0.25
 
 
@@ -120,7 +120,7 @@ def _verified_levels(stream: _Stream, min_segments: int) -> list[_Level]:
     """Verified levels, finest first."""
     proposals = _even_symbols(stream, min_segments) + _repeated_symbols(stream, min_segments)
     levels: list[_Level] = []
-    for calls, symbol_id, every in sorted(proposals):
+    for calls, symbol_id, every in sorted(proposals, key=lambda row: (row[0], row[2], -int(stream.first[row[1]]))):
         if levels and calls <= levels[-1].calls + tolerance(levels[-1].calls):
             continue
         level = _verify(stream, symbol_id, every, calls, min_segments)
@@ -193,13 +193,13 @@ def _verify(stream: _Stream, symbol_id: int, every: int, calls: int, min_segment
     ends = positions[(len(positions) - 1) % every :: every]
     lengths = np.diff(ends)
     regular = np.flatnonzero(np.abs(lengths - calls) <= tolerance(calls))
-    if len(regular) < min_segments:
+    if len(regular) < max(min_segments, (1 - _IRREGULAR_SHARE) * len(lengths) - 1):
         return None
     sums = segment_sums(stream.symbols, ends)
-    kinds, which, count = np.unique(sums[regular], return_inverse=True, return_counts=True)
-    modal = int(regular[np.flatnonzero(which == np.argmax(count))[-1]])
+    _, which, count = np.unique(sums[regular], return_inverse=True, return_counts=True)
+    modal = int(regular[np.flatnonzero(count[which] == count.max())[-1]])
     exact_calls = int(lengths[modal])
-    share = lengths[sums == kinds[np.argmax(count)]].sum() / (ends[-1] - ends[0])
+    share = lengths[sums == sums[modal]].sum() / (ends[-1] - ends[0])
     compared = regular[-_COMPARED_SEGMENTS:]
     if share < MATCH_SHARE and not (calls >= 3 and _alike(stream, ends, compared)):
         return None

@@ -75,7 +75,7 @@ class Megatron:
         return [(BROADCAST, DP, 1 << 20, 0)] * 5 + [(ALL_REDUCE, WORLD, 4, -1)] * 3
 
     def evaluation(self, batches):
-        return (self.forward() + [(ALL_REDUCE, DP, 16, -1)]) * batches
+        return [*self.forward(), (ALL_REDUCE, DP, 16, -1)] * batches
 
 
 def fsdp_iteration(layers):
