@@ -13,6 +13,7 @@ if ! command -v "${cc%% *}" >/dev/null 2>&1; then
   exit 1
 fi
 mkdir -p "$out"
+out=$(cd "$out" && pwd)
 
 # build NAME SOURCE...: a shared library, replaced atomically (a job may be mapping the old one)
 build() {

@@ -49,8 +49,9 @@ static struct gh_comm *shared_row(void) {
   struct gh_comm *rows = gh_ring_at(GH_OFF_COMMS);
   struct gh_comm *gone = NULL;
   for (uint32_t i = 0; i < GH_COMM_SLOTS; i++) {
-    if (rows[i].state == GH_COMM_FREE) return &rows[i];
-    if (rows[i].state == GH_COMM_GONE && !gone) gone = &rows[i];
+    uint32_t state = __atomic_load_n(&rows[i].state, __ATOMIC_RELAXED);
+    if (state == GH_COMM_FREE) return &rows[i];
+    if (state == GH_COMM_GONE && !gone) gone = &rows[i];
   }
   return gone;
 }

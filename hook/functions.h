@@ -131,6 +131,7 @@
   X(CommSuspend, GH_OP_COMM_SUSPEND, (ncclComm_t comm, int flags), (comm, flags), 0) \
   X(CommResume, GH_OP_COMM_RESUME, (ncclComm_t comm), (comm), 0)
 
+/* clang-format off: it never comes to rest over rows this short */
 /* X(name): wrappers of their own, or called by the hook itself */
 #define GH_OTHER_FUNCTIONS(X)                                                                \
   X(CommInitAll)                                                                             \
@@ -145,6 +146,7 @@
           X(GraphInstantiateWithFlags) X(GraphInstantiateWithParams)                        \
               X(GraphInstantiateWithParams_ptsz) X(GraphExecUpdate) X(GraphLaunch)          \
                   X(GraphLaunch_ptsz) X(GraphExecDestroy) X(GraphDestroy)
+/* clang-format on */
 
 enum gh_fn {
 #define GH_NAME_FN(name, ...) GH_FN_##name,

@@ -177,7 +177,7 @@ struct gh_comm {
   int32_t size;
   int32_t device;
   uint32_t state;
-  uint32_t made_by; /* GH_OP_COMM_* */
+  uint32_t made_by;  /* GH_OP_COMM_* */
   uint32_t children; /* splits so far, NOCOLOR included */
   int32_t color;
   uint32_t next_seq;

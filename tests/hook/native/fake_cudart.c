@@ -1,0 +1,56 @@
+/* fake_cudart.c: capture and graph functions of the CUDA runtime; one capture at a time. Symbols
+ * carry a version, as the real library's do.
+ */
+#include <stdio.h>
+#include <string.h>
+
+static void *capturing;
+static unsigned long long captures;
+static char graphs[16], execs[16];
+static int graph_count, exec_count;
+static int launches;
+
+int cudaGetDevice(int *device) {
+  *device = 1;
+  return 0;
+}
+int cudaDeviceGetPCIBusId(char *out, int bytes, int device) {
+  return snprintf(out, (size_t)bytes, "0000:%02X:00.0", 0x3b + device) < 0;
+}
+int cudaStreamBeginCapture(void *stream, int mode) {
+  (void)mode;
+  capturing = stream;
+  captures++;
+  return 0;
+}
+int cudaStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long long *id, void **graph,
+                                void *dependencies, void *count) {
+  (void)dependencies, (void)count;
+  *status = capturing && capturing == stream;
+  if (id) *id = captures;
+  if (graph) *graph = NULL;
+  return 0;
+}
+int cudaStreamEndCapture(void *stream, void **graph) {
+  (void)stream;
+  capturing = NULL;
+  *graph = &graphs[graph_count++];
+  return 0;
+}
+int cudaGraphInstantiate(void **exec, void *graph, unsigned long long flags) {
+  (void)graph;
+  *exec = &execs[exec_count++];
+  return flags == 5 ? 0 : 1;
+}
+int cudaGraphExecUpdate(void *exec, void *graph, void *info) {
+  (void)exec, (void)graph, (void)info;
+  return 0;
+}
+int cudaGraphLaunch(void *exec, void *stream) {
+  (void)exec, (void)stream;
+  launches++;
+  return 0;
+}
+int cudaGraphExecDestroy(void *exec) { return !exec; }
+int cudaGraphDestroy(void *graph) { return !graph; }
+int fake_launches(void) { return launches; }

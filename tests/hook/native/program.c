@@ -1,0 +1,283 @@
+/* program.c: makes the calls that the tests expect to find in the ring. One scenario per argv[1].
+ * Linked to a fake NCCL as an executable, or as a library whose run() a host program calls.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../../hook/functions.h"
+#include "../../../hook/include/greyhound_ring.h"
+#include "../../../hook/nccl_abi.h"
+
+#define DECLARE(name, op, params, ...) ncclResult_t nccl##name params;
+#define DECLARE_COMM(name, op, params, ...) ncclResult_t nccl##name params;
+GH_DATA_FUNCTIONS(DECLARE)
+GH_BIRTH_FUNCTIONS(DECLARE)
+GH_COMM_FUNCTIONS(DECLARE_COMM)
+ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices);
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+ncclResult_t ncclGroupSimulateEnd(void *);
+long fake_calls(const char *) __attribute__((weak));
+
+static char a[64], b[64];
+#define STREAM ((cudaStream_t)0x5000)
+#define CHECK(call)                         \
+  do {                                      \
+    ncclResult_t r_ = (call);               \
+    if (r_) {                               \
+      printf("FAILED %s: %d\n", #call, r_); \
+      exit(3);                              \
+    }                                       \
+  } while (0)
+
+static ncclUniqueId unique(int seed) {
+  ncclUniqueId id;
+  memset(&id, seed, sizeof id);
+  return id;
+}
+static int env_number(const char *name, int otherwise) {
+  return getenv(name) ? atoi(getenv(name)) : otherwise;
+}
+static ncclComm_t world(int seed) {
+  ncclComm_t comm = NULL;
+  CHECK(ncclCommInitRank(&comm, env_number("RANKS", 4), unique(seed), env_number("RANK", 0)));
+  return comm;
+}
+
+static void every_operation(void) {
+  ncclComm_t c = world(1);
+  int config = 4711;
+  CHECK(ncclAllReduce(a, b, 10, 7, 2, c, STREAM));
+  CHECK(ncclAllReduceConfig(a, b, 11, 9, 0, c, STREAM, &config));
+  CHECK(ncclBroadcast(a, b, 12, 0, 1, c, STREAM));
+  CHECK(ncclBroadcastConfig(a, b, 13, 1, 2, c, STREAM, &config));
+  CHECK(ncclBcast(a, 14, 8, 3, c, STREAM));
+  CHECK(ncclReduce(a, b, 15, 6, 4, 1, c, STREAM));
+  CHECK(ncclReduceConfig(a, b, 16, 4, 1, 2, c, STREAM, &config));
+  CHECK(ncclAllGather(a, b, 17, 2, c, STREAM));
+  CHECK(ncclAllGatherConfig(a, b, 18, 3, c, STREAM, &config));
+  CHECK(ncclReduceScatter(a, b, 19, 5, 3, c, STREAM));
+  CHECK(ncclReduceScatterConfig(a, b, 20, 10, 0, c, STREAM, &config));
+  CHECK(ncclAlltoAll(a, b, 21, 11, c, STREAM));
+  CHECK(ncclAlltoAllConfig(a, b, 22, 7, c, STREAM, &config));
+  CHECK(ncclGather(a, b, 23, 7, 3, c, STREAM));
+  CHECK(ncclGatherConfig(a, b, 24, 7, 2, c, STREAM, &config));
+  CHECK(ncclScatter(a, b, 25, 7, 1, c, STREAM));
+  CHECK(ncclScatterConfig(a, b, 26, 7, 0, c, STREAM, &config));
+  CHECK(ncclSend(a, 27, 7, 2, c, STREAM));
+  CHECK(ncclRecv(a, 28, 7, 3, c, STREAM));
+  CHECK(ncclPutSignal(a, 29, 7, 1, NULL, 0, 0, 0, 6, c, STREAM));
+  CHECK(ncclSignal(2, 0, 0, 6, c, STREAM));
+  CHECK(ncclWaitSignal(1, NULL, c, STREAM));
+  CHECK(ncclCommFinalize(c));
+  CHECK(ncclCommRevoke(c, 0));
+  CHECK(ncclCommSuspend(c, 1));
+  CHECK(ncclCommResume(c));
+  CHECK(ncclCommDestroy(c));
+}
+
+/* All constructors; RANK and SHUFFLE differ between the "ranks" that the test compares. */
+static void identities(void) {
+  ncclComm_t c = world(1), same, child[8], late, grown;
+  ncclUniqueId ids[2] = {unique(5), unique(6)}, id = unique(9);
+  int forth[2] = {1, 3}, back[2] = {3, 1}, *excluded = getenv("SHUFFLE") ? back : forth;
+  CHECK(ncclCommInitRankConfig(&same, 4, unique(2), env_number("RANK", 0), NULL));
+  CHECK(ncclCommInitRankScalable(&late, 4, env_number("RANK", 0), 2, ids, NULL));
+  CHECK(ncclCommSplit(c, 0, 0, &child[0], NULL));
+  CHECK(ncclCommSplit(c, env_number("COLOR", 0), 0, &child[1], NULL));
+  CHECK(ncclCommSplit(c, 0, 0, &child[2], NULL));
+  CHECK(ncclCommSplit(child[0], 0, 0, &child[3], NULL));
+  CHECK(ncclCommShrink(c, excluded, 2, &child[4], NULL, 0));
+  CHECK(ncclCommShrink(c, excluded, 2, &child[5], NULL, 0));
+  CHECK(ncclCommGrow(c, 6, getenv("NO_ID") ? NULL : &id, -1, &grown, NULL));
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, grown, STREAM));
+}
+
+static void groups(void) {
+  ncclComm_t c = world(1), made[3] = {0};
+  CHECK(ncclGroupStart());
+  CHECK(ncclCommInitRank(&made[0], 4, unique(2), 1));
+  CHECK(ncclCommSplit(c, 5, 0, &made[1], NULL));
+  CHECK(ncclCommSplit(c, -1, 0, &made[2], NULL));
+  CHECK(ncclGroupEnd());
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, made[0], STREAM));
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, made[1], STREAM));
+  CHECK(ncclGroupStart());
+  CHECK(ncclSend(a, 8, 7, 1, c, STREAM));
+  CHECK(ncclGroupStart());
+  CHECK(ncclRecv(a, 8, 7, 1, c, STREAM));
+  CHECK(ncclGroupEnd());
+  CHECK(ncclGroupEnd());
+  CHECK(ncclGroupStart());
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, c, STREAM));
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, made[1], STREAM));
+  CHECK(ncclGroupEnd());
+  CHECK(ncclGroupStart());
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, c, STREAM));
+  CHECK(ncclGroupSimulateEnd(NULL));
+}
+
+static void reuse(void) {
+  ncclComm_t first = world(1), second;
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, first, STREAM));
+  CHECK(ncclCommDestroy(first));
+  second = world(2);
+  printf("same pointer: %d\n", first == second);
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, second, STREAM));
+  CHECK(ncclCommAbort(second));
+}
+
+static void many(void) {
+  int wanted = env_number("COMMS", 600);
+  for (int i = 0; i < wanted; i++) {
+    ncclUniqueId id = unique(1);
+    ncclComm_t c;
+    memcpy(&id, &i, sizeof i);
+    CHECK(ncclCommInitRank(&c, 4, id, 0));
+    CHECK(ncclAllReduce(a, b, 1, 7, 0, c, STREAM));
+    if (getenv("DESTROY")) CHECK(ncclCommDestroy(c));
+  }
+}
+
+static void *thread(void *comm) {
+  for (int i = 0, n = env_number("CALLS", 2000); i < n; i++) {
+    CHECK(ncclAllReduce(a, b, (size_t)i, 7, 0, comm, STREAM));
+    CHECK(ncclGroupStart());
+    CHECK(ncclSend(a, 1, 7, 1, comm, STREAM));
+    CHECK(ncclRecv(a, 1, 7, i % 50, comm, STREAM));
+    CHECK(ncclGroupEnd());
+  }
+  return NULL;
+}
+static void threads(void) {
+  pthread_t t[8];
+  ncclComm_t c[2] = {world(1), world(2)};
+  for (int i = 0; i < 8; i++) pthread_create(&t[i], NULL, thread, c[i % 2]);
+  for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
+}
+
+/* The first calls of all threads at once: the lazy look-up of the real functions. */
+static pthread_barrier_t together;
+static void *first_call(void *seed) {
+  pthread_barrier_wait(&together);
+  ncclComm_t c = world((int)(long)seed);
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, c, STREAM));
+  CHECK(ncclCommDestroy(c));
+  return NULL;
+}
+static void race(void) {
+  pthread_t t[8];
+  pthread_barrier_init(&together, NULL, 8);
+  for (long i = 0; i < 8; i++) pthread_create(&t[i], NULL, first_call, (void *)(i + 1));
+  for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
+}
+
+static void one_call(void) {
+  ncclComm_t c = world(1);
+  CHECK(ncclAllReduce(a, b, 10, 7, 0, c, STREAM));
+}
+
+static void fork_after(void) {
+  one_call();
+  pid_t child = fork();
+  if (!child) {
+    one_call();
+    printf("child alive\n");
+    exit(0);
+  }
+  waitpid(child, NULL, 0);
+}
+static void fork_before(void) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (!child) {
+    one_call();
+    exit(0);
+  }
+  waitpid(child, NULL, 0);
+}
+
+static void show_environment(void) {
+  one_call();
+  const char *value = getenv("LD_PRELOAD");
+  printf("LD_PRELOAD=%s\n", value ? value : "(unset)");
+  fflush(stdout);
+  if (system("bash -c 'echo \"child LD_PRELOAD=${LD_PRELOAD-(unset)}\"'")) exit(4);
+}
+
+/* Waits for a line on standard input between calls: the test acts meanwhile. */
+static void stepwise(void) {
+  char line[16];
+  ncclComm_t c = world(1);
+  printf("ready\n");
+  fflush(stdout);
+  while (fgets(line, sizeof line, stdin)) {
+    CHECK(ncclAllReduce(a, b, 10, 7, 0, c, STREAM));
+    printf("called\n");
+    fflush(stdout);
+  }
+}
+
+static void errors(void) {
+  ncclComm_t c = world(1);
+  printf("result %d\n", ncclAllReduce(a, b, 10, 7, 0, c, STREAM));
+  CHECK(ncclBroadcast(a, b, 10, 7, 0, c, STREAM));
+}
+
+static void unknown(void) { printf("result %d\n", ncclAllReduce(a, b, 10, 7, 0, a, STREAM)); }
+
+static void all_devices(void) {
+  ncclComm_t c[2];
+  int devices[2] = {5, 6};
+  CHECK(ncclCommInitAll(c, 2, devices));
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, c[1], STREAM));
+}
+
+static void control(void) {
+  extern void *greyhound_control(uint32_t *) __attribute__((weak));
+  uint32_t layout = 0;
+  printf("before %d", greyhound_control(&layout) != NULL);
+  one_call();
+  const struct gh_header *h = greyhound_control(&layout);
+  printf(" after %d layout %u pid %d\n", h != NULL, layout, h && h->pid == (uint32_t)getpid());
+}
+
+static const struct {
+  const char *name;
+  void (*run)(void);
+} scenarios[] = {{"every_operation", every_operation},
+                 {"identities", identities},
+                 {"groups", groups},
+                 {"reuse", reuse},
+                 {"many", many},
+                 {"threads", threads},
+                 {"race", race},
+                 {"one_call", one_call},
+                 {"fork_after", fork_after},
+                 {"fork_before", fork_before},
+                 {"show_environment", show_environment},
+                 {"stepwise", stepwise},
+                 {"errors", errors},
+                 {"unknown", unknown},
+                 {"all_devices", all_devices},
+                 {"control", control}};
+
+__attribute__((visibility("default"))) int run(int argc, char **argv) {
+  for (size_t i = 0; argc > 1 && i < sizeof scenarios / sizeof *scenarios; i++)
+    if (!strcmp(scenarios[i].name, argv[1])) {
+      scenarios[i].run();
+      if (argc > 2 && fake_calls) /* how often NCCL itself was called */
+        for (int j = 2; j < argc; j++) printf("%s %ld\n", argv[j], fake_calls(argv[j]));
+      fflush(stdout);
+      return 0;
+    }
+  return 2;
+}
+
+#ifndef AS_LIBRARY
+int main(int argc, char **argv) { return run(argc, argv); }
+#endif
