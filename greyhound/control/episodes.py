@@ -98,9 +98,11 @@ class EpisodeMerger:
         return self.episodes[-1] if self.episodes and self.episodes[-1].open else None
 
     def set_tracked(self, keys: set[str]) -> None:
-        """Which ranks are alive and tracked now; phases of others no longer count."""
+        """Which ranks are alive and tracked now; phases of others don't count.
+
+        They are kept all the same: a rank's report may come before the news that it is tracked.
+        """
         self._tracked = set(keys)
-        self._candidates = {key: phase for key, phase in self._candidates.items() if key in keys}
 
     def report(self, key: str, report: Report) -> None:
         """Take a rank's report of a slow phase; a `closed` without its `opened` is ignored."""
@@ -144,8 +146,9 @@ class EpisodeMerger:
 
     def _try_open(self) -> Episode | None:
         needed = _needed(len(self._tracked))
-        for moment in sorted(phase.onset_ns for phase in self._candidates.values()):
-            together = {key: phase for key, phase in self._candidates.items() if phase.covers(moment)}
+        ours = {key: phase for key, phase in self._candidates.items() if key in self._tracked}
+        for moment in sorted(phase.onset_ns for phase in ours.values()):
+            together = {key: phase for key, phase in ours.items() if phase.covers(moment)}
             if len(together) >= needed:
                 reported = round(median(phase.reported for phase in together.values()))
                 episode = Episode(f"e{len(self.episodes) + 1}", reported, together)

@@ -49,17 +49,21 @@ def episode_line(episode: dict[str, Any]) -> str:
 def _end(event: dict[str, Any]) -> str:
     data = event["data"]
     if not data.get("tracked"):
-        seen = f"{data['ranks']} ranks seen, none tracked" if data.get("ranks") else "no communicator seen"
+        seen = f"{_count(data['ranks'], 'rank')} seen, none tracked" if data.get("ranks") else "no communicator seen"
         return f"ended, {seen}"
     count = len(data["episodes"])
-    episodes = "no fail-slow" if not count else f"{count} fail-slow{'s' if count > 1 else ''}"
+    episodes = "no fail-slow" if not count else _count(count, "fail-slow")
     lost = f", {seconds(data['lost_s'])} lost" if count else ""
     return f"ended after {data['iterations']} iterations, healthy {seconds(data['healthy_s'])}, {episodes}{lost}"
 
 
+def _count(number: object, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _start(event: dict[str, Any]) -> str:
     data = event["data"]
-    return f"watching {event['job']}.{event['step']} ({data.get('mode')}), {data.get('nodes')} nodes"
+    return f"watching {event['job']}.{event['step']} ({data.get('mode')}), {_count(data.get('nodes'), 'node')}"
 
 
 def _reason(event: dict[str, Any]) -> str:
@@ -68,7 +72,7 @@ def _reason(event: dict[str, Any]) -> str:
 
 
 def _tracking(event: dict[str, Any]) -> str:
-    return f"tracking {event['data'].get('ranks')} ranks"
+    return f"tracking {_count(event['data'].get('ranks'), 'rank')}"
 
 
 def _regime(event: dict[str, Any]) -> str:

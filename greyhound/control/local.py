@@ -62,7 +62,7 @@ class Monitor:
         self._node: subprocess.Popen[bytes] | None = None
         self._tail: EventTail | None = None
         self._tail_due_s = 0.0
-        self._node_said = False
+        self._unmonitored_said = False
         self.step_dir = step_dir(os.getuid(), self._name, 0)
         self.events: Path | None = None
 
@@ -132,13 +132,22 @@ class Monitor:
             return
         self._tail_due_s = now_s + TAIL_S
         self._print_new()
-        if self._node is not None and self._node.poll() is not None and not self._node_said:
-            self._node_said = True
-            self._say(f"unmonitored: the analyzer ended early: {child.describe_exit(self._node.returncode)}")
+        if self._node is not None and self._node.poll() is not None:
+            self._say_unmonitored(
+                f"unmonitored: the analyzer ended early: {child.describe_exit(self._node.returncode)}"
+            )
+
+    def _say_unmonitored(self, line: str) -> None:
+        """Once a launch: the master and this process may both notice the same death."""
+        if not self._unmonitored_said:
+            self._unmonitored_said = True
+            self._say(line)
 
     def _print_new(self) -> None:
         for event in self._tail.new() if self._tail else []:
-            if event["kind"] in lines.FOR_THE_USER and event["kind"] != "end":
+            if event["kind"] == "unmonitored":
+                self._say_unmonitored(lines.event_line(event))
+            elif event["kind"] in lines.FOR_THE_USER and event["kind"] != "end":
                 self._say(lines.event_line(event))
 
     def stop(self) -> dict[str, Any] | None:

@@ -41,12 +41,12 @@ class RingWriter:
         self.memory[:8] = struct.pack("<Q", layout.GH_MAGIC)
         self.index = 0
 
-    def call(self, nbytes: int) -> None:
+    def call(self, nbytes: int, t_ns: int | None = None) -> None:
         offset = layout.GH_OFF_RECORDS + self.index % CAPACITY * layout.GH_RECORD_BYTES
         struct.pack_into("<Q", self.memory, layout.GH_OFF_HEAD, self.index + 1)
         struct.pack_into(
-            "<QQQQIIIIBBBBiII", self.memory, offset, 0, time.monotonic_ns(), 0xABCD, nbytes, self.index, 1000, 7, 0,
-            layout.GH_OP_ALL_REDUCE, 7, 0, 0, -1, os.getpid(), 0,
+            "<QQQQIIIIBBBBiII", self.memory, offset, 0, t_ns or time.monotonic_ns(), 0xABCD, nbytes,
+            self.index, 1000, 7, 0, layout.GH_OP_ALL_REDUCE, 7, 0, 0, -1, os.getpid(), 0,
         )  # fmt: skip
         struct.pack_into("<Q", self.memory, offset, self.index + 1)
         self.index += 1

@@ -74,6 +74,18 @@ def test_second_episode_has_its_own_id_and_a_straggler_does_not_open_it():
     assert second.id == "e2"
 
 
+def test_reports_that_come_before_their_ranks_are_known_count():
+    jobs = EpisodeMerger()
+    for rank in "01":
+        jobs.report(rank, report("opened", 10, 14))
+    assert jobs.step(14, 14 * S) == []
+    jobs.set_tracked(set())
+    assert jobs.step(15, 15 * S) == []
+    jobs.set_tracked({"0", "1"})
+    (episode,) = jobs.step(16, 16 * S)
+    assert (episode.id, episode.onset) == ("e1", 10)
+
+
 def test_ranks_that_end_take_their_episode_with_them():
     jobs = merger(1)
     jobs.report("0", report("opened", 10, 14, 2.0))

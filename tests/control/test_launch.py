@@ -1,0 +1,186 @@
+"""`greyhound launch` as a process: the whole path, exit codes, what dies beside the job, what is left behind."""
+
+import os
+import signal
+import sys
+import time
+
+import psutil
+import pytest
+
+from greyhound.control.events import read_events
+from greyhound.control.local import preload, sweep_dead_launches
+from greyhound.control.names import StepName, step_dir
+from greyhound.control.status import read_status
+from tests.control.helpers import child_with, environment, launch, ring_program, step_dirs, wait_for, wait_for_status
+
+pytestmark = pytest.mark.usefixtures("native")
+
+
+def record(home, process):
+    return home / ".local/state/greyhound" / f"local-{process.pid}" / "0.0"
+
+
+def test_slow_iterations_are_reported_to_the_end(tmp_path):
+    process = launch(tmp_path, "-n", 2, "--", *ring_program(200, 0.03, "--slow", 80, 140, 1.6))
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert sorted(out.split("\n")) == ["", "rank 0 done", "rank 1 done"]
+    lines = err.splitlines()
+    assert lines[0].startswith(f"greyhound: job local-{process.pid} (on)")
+    events = list(read_events(record(tmp_path, process) / "events.jsonl"))
+    suspects = [event for event in events if event["kind"] == "suspect"]
+    found = [event for event in suspects if abs(event["data"]["onset"] - 80) <= 5]
+    assert len(found) == 1, events
+    assert found[0]["data"]["slowdown"] == pytest.approx(1.6, rel=0.15)
+    over = [event for event in events if event["kind"] == "recovered" and event["episode"] == found[0]["episode"]]
+    assert abs(over[0]["data"]["end"] - 140) <= 5
+    assert any(f"fail-slow {found[0]['episode']} at iteration" in line for line in lines)
+    assert any("ended after 199 iterations" in line for line in lines), lines
+    assert read_status(record(tmp_path, process) / "status.json")["state"] == "ended"
+    assert step_dirs(process.pid) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["sh", "-c", "exit 0"], 0),
+        (["sh", "-c", "test $RANK = 1 && exit 7; exec sleep 60"], 7),
+        (["sh", "-c", "test $RANK = 0 && kill -9 $$; exec sleep 60"], 128 + 9),
+        (["sh", "-c", 'test $RANK = 0 && exit 3; trap "" TERM; sleep 60 & wait; wait'], 3),
+        (["/nonexistent/command"], 127),
+        (["/etc/passwd"], 126),
+    ],
+)
+def test_exit_code_is_the_first_failing_ranks(tmp_path, command, code):
+    process = launch(tmp_path, "-n", 3, "--mode", "off", "--", *command)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (code, "")
+    if code < 100:
+        assert err == ""
+
+
+def test_environment_of_the_ranks(tmp_path):
+    show = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR ${MASTER_PORT:+port} [$LD_PRELOAD] $G"
+    off = launch(tmp_path, "-n", 2, "--", "sh", "-c", show, GREYHOUND="off", G="x")
+    assert sorted(off.communicate(timeout=60)[0].splitlines()) == [
+        "0 0 2 2 127.0.0.1 port [] x",
+        "1 1 2 2 127.0.0.1 port [] x",
+    ]
+    alone = launch(
+        tmp_path, "--", "sh", "-c", "echo ${RANK-none} $GREYHOUND_NODE_INDEX $GREYHOUND_DIR; echo $LD_PRELOAD"
+    )
+    first, second = alone.communicate(timeout=60)[0].splitlines()
+    assert first == f"none 0 {step_dir(os.getuid(), StepName(f'local-{alone.pid}', '0', 0), 0)}"
+    assert second.endswith("libgreyhound_hook.so")
+
+
+def test_term_is_forwarded_and_everything_ends(tmp_path):
+    process = launch(tmp_path, "-n", 2, "--", *ring_program(100000, 0.05))
+    wait_for_status(process.pid, "tracking")
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 5
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert "greyhound: ended after" in err
+    assert step_dirs(process.pid) == []
+    assert [child for child in children if child.is_running()] == []
+
+
+@pytest.mark.parametrize("victim", ["greyhound.control.node", "greyhound.control.master", "redis-server"])
+def test_whatever_of_ours_is_killed_the_job_is_unharmed(tmp_path, victim):
+    process = launch(tmp_path, "-n", 2, "--", *ring_program(120, 0.05))
+    wait_for_status(process.pid, "tracking")
+    child_with(process, victim).kill()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert sorted(out.split()) == sorted(["rank", "0", "done", "rank", "1", "done"])
+    assert err.count("unmonitored") == 1, err
+    assert "SIGKILL" in err or "head's analyzer died" in err
+    assert step_dirs(process.pid) == []
+
+
+def test_killed_launcher_leaves_nothing(tmp_path):
+    process = launch(tmp_path, "-n", 2, "--", *ring_program(100000, 0.05))
+    wait_for_status(process.pid, "tracking")
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate(timeout=60)
+    wait_for("the children to end", lambda: not any(child.is_running() for child in children))
+    assert step_dirs(process.pid) == []
+
+
+def test_missing_hook_runs_the_job_unmonitored(tmp_path):
+    process = launch(tmp_path, "--native", tmp_path, "--", "sh", "-c", "echo ran; exit 5")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (5, "ran\n")
+    assert err.count("\n") == 1
+    assert "unmonitored" in err and "libgreyhound_hook.so is missing" in err
+
+
+def test_bad_mode_is_refused_and_bad_environment_ignored(tmp_path):
+    process = launch(tmp_path, "--greyhound", "on,threshold=9", "--", "true")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "threshold=9" in err and "0.02..1.0" in err
+    process = launch(tmp_path, "--mode", "off", "--", "true", GREYHOUND="sometimes")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert err.count("sometimes") == 1
+
+
+def test_standin_page_lives_as_long_as_the_launch(tmp_path):
+    show = "echo $GREYHOUND_STANDIN_PAGE; echo $LD_LIBRARY_PATH; test -s $GREYHOUND_STANDIN_PAGE"
+    process = launch(
+        tmp_path, "-n", 1, "--gpus", 4, "--standin", "--mode", "off", "--", "sh", "-c", show, LD_LIBRARY_PATH="/x"
+    )
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    page, path = out.splitlines()
+    assert page == f"/dev/shm/greyhound-standin-{os.getuid()}-{process.pid}.page"
+    assert path.endswith("/standin:/x")
+    assert not os.path.exists(page)
+
+
+def test_preload_keeps_others(tmp_path):
+    hook = tmp_path / "hook.so"
+    assert preload(hook, "") == str(hook)
+    assert preload(hook, f"/a.so /b.so:{hook}") == f"{hook}:/a.so:/b.so"
+
+
+def test_sweep_takes_dead_launches_only(tmp_path):
+    uid = os.getuid()
+    dead = step_dir(uid, StepName("local-4194305", "0", 0), 0, tmp_path)
+    alive = step_dir(uid, StepName(f"local-{os.getpid()}", "0", 0), 0, tmp_path)
+    slurm = step_dir(uid, StepName("4194305", "0", 0), 0, tmp_path)
+    for folder in (dead, alive, slurm):
+        folder.mkdir()
+    sweep_dead_launches(tmp_path)
+    assert not dead.exists()
+    assert alive.exists() and slurm.exists()
+
+
+def test_node_process_without_redis_says_so_and_ends_in_time(tmp_path):
+    import subprocess
+
+    folder = tmp_path / "greyhound-0-5.0.0.n0"
+    argv = [sys.executable, "-I", "-m", "greyhound.control.node", "--step-dir", folder, "--node-index", 0]
+    argv += ["--node-count", 1, "--node-list", "n1", "--job", "local-5", "--step", 0, "--restart", 0, "--mode", "on"]
+    argv += ["--record-dir", tmp_path / "records", "--redis-server", "/nonexistent/redis-server"]
+    process = subprocess.Popen(
+        [str(part) for part in argv], env=environment(tmp_path, GREYHOUND_TOKEN="ab" * 32), stderr=subprocess.PIPE
+    )
+    try:
+        kept = tmp_path / "records/local-5/0.0/status.json"
+        status = wait_for("unmonitored", lambda: (s := read_status(kept)) and s["state"] == "unmonitored" and s)
+        assert "apt install redis-server" in status["reason"]
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+    assert not folder.exists()
+    assert process.stderr.read() == b""
+    kinds = [event["kind"] for event in read_events(kept.with_name("events.jsonl"))]
+    assert kinds == ["start", "unmonitored", "end"]
+    time.sleep(0)
