@@ -131,31 +131,32 @@
   X(CommSuspend, GH_OP_COMM_SUSPEND, (ncclComm_t comm, int flags), (comm, flags), 0) \
   X(CommResume, GH_OP_COMM_RESUME, (ncclComm_t comm), (comm), 0)
 
-/* clang-format off: it never comes to rest over rows this short */
+/* Rows this short never come to rest under the formatter. */
+/* clang-format off */
+
 /* X(name): wrappers of their own, or called by the hook itself */
-#define GH_OTHER_FUNCTIONS(X)                                                                \
-  X(CommInitAll)                                                                             \
-  X(GroupStart) X(GroupEnd) X(GroupSimulateEnd) X(CommUserRank) X(CommCount) X(CommCuDevice) \
-      X(GetVersion)
+#define GH_OTHER_FUNCTIONS(X)                                               \
+  X(CommInitAll) X(GroupStart) X(GroupEnd) X(GroupSimulateEnd)              \
+  X(CommUserRank) X(CommCount) X(CommCuDevice) X(GetVersion)
 
 /* X(name): the CUDA runtime's, interposed for graphs. */
-#define GH_CUDA_FUNCTIONS(X)                                                                \
-  X(StreamBeginCapture)                                                                     \
-  X(StreamBeginCapture_ptsz) X(StreamBeginCaptureToGraph) X(StreamBeginCaptureToGraph_ptsz) \
-      X(StreamEndCapture) X(StreamEndCapture_ptsz) X(GraphInstantiate)                      \
-          X(GraphInstantiateWithFlags) X(GraphInstantiateWithParams)                        \
-              X(GraphInstantiateWithParams_ptsz) X(GraphExecUpdate) X(GraphLaunch)          \
-                  X(GraphLaunch_ptsz) X(GraphExecDestroy) X(GraphDestroy)
+#define GH_CUDA_FUNCTIONS(X)                                                \
+  X(StreamBeginCapture) X(StreamBeginCapture_ptsz)                          \
+  X(StreamBeginCaptureToGraph) X(StreamBeginCaptureToGraph_ptsz)            \
+  X(StreamEndCapture) X(StreamEndCapture_ptsz)                              \
+  X(GraphInstantiate) X(GraphInstantiateWithFlags)                          \
+  X(GraphInstantiateWithParams) X(GraphInstantiateWithParams_ptsz)          \
+  X(GraphExecUpdate) X(GraphLaunch) X(GraphLaunch_ptsz)                     \
+  X(GraphExecDestroy) X(GraphDestroy)
 /* clang-format on */
 
 enum gh_fn {
 #define GH_NAME_FN(name, ...) GH_FN_##name,
   GH_DATA_FUNCTIONS(GH_NAME_FN) GH_BIRTH_FUNCTIONS(GH_NAME_FN) GH_COMM_FUNCTIONS(GH_NAME_FN)
-      GH_OTHER_FUNCTIONS(GH_NAME_FN) GH_FN_NCCL_END,
-  GH_FN_NCCL_LAST = GH_FN_NCCL_END - 1,
+      GH_OTHER_FUNCTIONS(GH_NAME_FN)
 #undef GH_NAME_FN
 #define GH_NAME_FN(name) GH_FN_cuda##name,
-  GH_CUDA_FUNCTIONS(GH_NAME_FN) GH_FN_COUNT
+          GH_CUDA_FUNCTIONS(GH_NAME_FN) GH_FN_COUNT
 #undef GH_NAME_FN
 };
 
