@@ -22,7 +22,7 @@ class Bocd:
         recent: int = 6,
         prior_spread: float = 0.03,
         prior_runs: float = 0.02,
-        prune: float = 1e-6,
+        prune: float = 1e-4,
     ) -> None:
         """``prior_spread``: expected standard deviation; ``prior_runs``: weight of the prior mean in observations."""
         self._hazard = hazard

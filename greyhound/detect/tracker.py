@@ -14,7 +14,7 @@ from greyhound.detect.changepoint import Bocd
 
 # Windows in which a slow-down is looked for: iterations -> how many of them may be fast.
 _WINDOWS = {5: 0, 6: 0, 8: 1, 12: 2, 20: 4, 40: 8}
-_SHORT = 6  # windows up to this one need a change point, or times far outside the healthy spread
+_SHORT = 8  # windows up to this one need a change point, or times far outside the healthy spread
 _EVIDENT_DEVIATIONS = 3.0
 _LEEWAY_DEVIATIONS = 0.25  # how far below half the shift a slow iteration may lie
 _REMAINDER = 0.2  # share of an episode's height that may remain when it ends
@@ -183,7 +183,7 @@ class Tracker:
                 certain = self._is_slow(window, fast_allowed)
             else:
                 evident = newly_changed or window[0] > _EVIDENT_DEVIATIONS * self._baseline.spread
-                certain = evident and self._is_slow(window, fast_allowed) and self._is_level(window)
+                certain = evident and self._is_slow(window, fast_allowed) and self._is_level(window[fast_allowed:])
             if certain:
                 return self._since_onset(recent, length)
         return None
@@ -196,7 +196,7 @@ class Tracker:
         return middle > self._opens_at + error and excess[fast_allowed] > floor
 
     def _is_level(self, excess: list[float]) -> bool:
-        """Whether a window (sorted) is consistent in height, as a new level is and a cluster of spikes isn't."""
+        """Whether slow iterations (sorted) are consistent in height: a new level is, a cluster of spikes is not."""
         return excess[-2] - excess[0] <= max(4.5 * self._baseline.spread, median(excess) / 2)
 
     def _since_onset(self, recent: list[_Sample], length: int) -> list[_Sample]:

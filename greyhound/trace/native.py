@@ -41,9 +41,7 @@ def _native_reader(path: Path) -> CopyRecords:
     def copy_records(ring: NDArray[np.uint8], first: int, most: int) -> tuple[NDArray[np.void], int, int]:
         out = np.empty(most, dtype=RECORD_DTYPE)
         next_index, lost = ctypes.c_uint64(first), ctypes.c_uint64(0)
-        copied = function(
-            ring.ctypes.data, first, most, out.ctypes.data, ctypes.byref(next_index), ctypes.byref(lost)
-        )
+        copied = function(ring.ctypes.data, first, most, out.ctypes.data, ctypes.byref(next_index), ctypes.byref(lost))
         if copied < 0:
             raise ValueError(f"gh_copy_records answered {copied}: reader and ring are of different versions")
         return out[:copied], next_index.value, lost.value

@@ -1,0 +1,57 @@
+"""BOCD against what its model says must happen."""
+
+import numpy as np
+import pytest
+
+from greyhound.detect.changepoint import Bocd
+
+
+def masses(series):
+    detector = Bocd()
+    return np.array([detector.update(float(x)) for x in series])
+
+
+def noisy(count, seed=0):
+    return np.random.default_rng(seed).normal(0, 0.02, count)
+
+
+def test_step_is_seen_and_forgotten():
+    series = noisy(200)
+    series[100:] += 0.17
+    mass = masses(series)
+    assert mass[20:100].max() < 0.3
+    assert mass[100:104].max() > 0.9
+    assert mass[115:].max() < 0.3
+
+
+def test_shift_changes_nothing():
+    series = noisy(150)
+    series[80:] += 0.3
+    assert masses(series + 5.0) == pytest.approx(masses(series), abs=1e-9)
+
+
+def test_mass_on_recent_is_never_less_than_the_hazard():
+    assert masses(noisy(300)).min() >= 1 / 250
+
+
+def test_run_lengths_are_pruned():
+    detector = Bocd()
+    carried = []
+    for x in noisy(3000):
+        detector.update(float(x))
+        carried.append(detector.run_lengths)
+    assert max(carried) < 200
+    assert np.mean(carried[2000:]) < 1.5 * np.mean(carried[500:1500])
+
+
+def test_agrees_with_a_filter_that_prunes_nothing():
+    series = noisy(120, seed=3)
+    series[60:] += 0.1
+    exact = Bocd(prune=0.0)
+    assert masses(series) == pytest.approx([exact.update(float(x)) for x in series], abs=0.02)
+
+
+def test_huge_jump_doesn_t_break_it():
+    mass = masses([0.0] * 30 + [700.0] * 10 + [-700.0] * 10)
+    assert np.isfinite(mass).all()
+    assert mass[30] > 0.5
