@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "nccl.h"
+#include "private_names.h"
 #include "runtime.h"
 #include "standin_page.h"
 
