@@ -1,4 +1,5 @@
-/* lane.c: moves bytes of one direction as far as they go without waiting. */
+/* lane.c: moves bytes of one direction as far as they go without waiting. The sender keeps a piece
+ * until its modelled arrival; the next one may then be due at once, since times are modelled. */
 #include "lane.h"
 
 #include <errno.h>
@@ -8,10 +9,6 @@
 
 #define MIN_FOLLOW_BYTES (32 * 1024) /* smaller bits of a message aren't passed on singly */
 #define MAX_FRAME_BYTES (1u << 30)
-
-static void wake_at(struct gs_moment *moment, uint64_t at_ns) {
-  if (moment->wake_ns == 0 || at_ns < moment->wake_ns) moment->wake_ns = at_ns;
-}
 
 static size_t available(const struct gs_transfer *x) {
   size_t left = x->bytes - x->done;
@@ -28,11 +25,12 @@ static bool open_frame(ncclComm_t comm, struct gs_lane_out *lane) {
   uint64_t ready_ns = lane->ready_ns;
   if (x->follows != NULL && x->follows->ready_ns > ready_ns) ready_ns = x->follows->ready_ns;
   bytes = gs_pace_piece(pace, bytes);
-  lane->leaves_ns =
-      gs_pace_reserve(pace, comm->page_gpu[comm->rank], comm->page_gpu[x->peer], bytes, ready_ns);
-  bool shaped = pace.bytes_per_s > 0 || pace.latency_ns > 0;
-  lane->frame = (struct gs_frame){shaped ? lane->leaves_ns + pace.latency_ns : 0, (uint32_t)bytes,
-                                  (uint32_t)x->bytes};
+  lane->latency_ns = pace.latency_ns;
+  lane->due_ns = 0;
+  if (pace.bytes_per_s > 0 || pace.latency_ns > 0)
+    lane->due_ns = pace.latency_ns + gs_pace_reserve(pace, comm->page_gpu[comm->rank],
+                                                     comm->page_gpu[x->peer], bytes, ready_ns);
+  lane->frame = (struct gs_frame){lane->due_ns, (uint32_t)bytes, (uint32_t)x->bytes};
   lane->frame_done = lane->piece_done = 0;
   lane->open = true;
   return true;
@@ -51,7 +49,7 @@ static enum gs_step push(int fd, struct gs_lane_out *lane, struct gs_moment *mom
     return GS_IDLE;
   }
   if (n < 0) return GS_BROKEN;
-  if (lane->blocked) lane->ready_ns = moment->now_ns; /* the receiver wasn't there before */
+  if (lane->blocked) lane->ready_ns = moment->now_ns - lane->latency_ns;
   lane->blocked = false;
   size_t head = parts[0].iov_len < (size_t)n ? parts[0].iov_len : (size_t)n;
   lane->frame_done += head;
@@ -65,8 +63,8 @@ static enum gs_step push(int fd, struct gs_lane_out *lane, struct gs_moment *mom
 enum gs_step gs_lane_send(ncclComm_t comm, struct gs_lane_out *lane, struct gs_moment *moment) {
   if (lane->head == NULL) return GS_IDLE;
   if (!lane->open && !open_frame(comm, lane)) return GS_IDLE;
-  if (lane->leaves_ns > moment->now_ns) {
-    wake_at(moment, lane->leaves_ns);
+  if (lane->due_ns > moment->now_ns) {
+    if (moment->wake_ns == 0 || lane->due_ns < moment->wake_ns) moment->wake_ns = lane->due_ns;
     return GS_IDLE;
   }
   return push(comm->out_fds[lane->head->peer], lane, moment);
@@ -130,14 +128,11 @@ static enum gs_step read_piece(ncclComm_t comm, struct gs_lane_in *lane) {
   return step;
 }
 
-enum gs_step gs_lane_recv(ncclComm_t comm, struct gs_lane_in *lane, struct gs_moment *moment) {
+enum gs_step gs_lane_recv(ncclComm_t comm, struct gs_lane_in *lane) {
   if (lane->head == NULL || comm->in_fds[lane->head->peer] < 0) return GS_IDLE;
   if (lane->frame_done < sizeof lane->frame) {
     enum gs_step step = read_frame(comm, lane);
     if (step > GS_MOVED || lane->frame_done < sizeof lane->frame) return step;
   }
-  lane->early = lane->frame.arrives_ns > moment->now_ns;
-  if (!lane->early) return read_piece(comm, lane);
-  wake_at(moment, lane->frame.arrives_ns);
-  return GS_IDLE;
+  return read_piece(comm, lane);
 }

@@ -8,7 +8,7 @@
 
 /* Precedes every piece of a message; a piece never spans two messages. */
 struct gs_frame {
-  uint64_t arrives_ns; /* modelled arrival; 0: at once */
+  uint64_t arrives_ns; /* modelled; 0: when it is read */
   uint32_t bytes;      /* of this piece */
   uint32_t total;      /* of the message, low 32 bits: finds mismatched calls */
 };
@@ -17,10 +17,11 @@ struct gs_lane_out {
   struct gs_transfer *head;
   struct gs_frame frame;
   size_t frame_done, piece_done;
-  uint64_t leaves_ns; /* modelled */
-  uint64_t ready_ns;  /* no byte is ready before: start of the batch, or the socket was full */
-  bool open;          /* `frame` is valid and not sent completely */
-  bool blocked;       /* the socket is full */
+  uint64_t due_ns;   /* modelled arrival of the frame; 0: at once */
+  uint64_t ready_ns; /* no byte left before: start of the batch, or the receiver wasn't there */
+  uint64_t latency_ns;
+  bool open;         /* `frame` is valid and not sent completely */
+  bool blocked;      /* the socket is full */
 };
 
 struct gs_lane_in {
@@ -30,17 +31,16 @@ struct gs_lane_in {
   size_t filled; /* bytes of an element begun, in scratch */
   char *scratch;
   size_t scratch_bytes;
-  bool early; /* the frame arrives later, in modelled time */
 };
 
 enum gs_step { GS_IDLE, GS_MOVED, GS_BROKEN, GS_MISMATCH };
 
 struct gs_moment {
   uint64_t now_ns;
-  uint64_t wake_ns; /* earliest modelled time that somebody waits for; 0: none */
+  uint64_t wake_ns; /* earliest time that a lane waits for; 0: none */
 };
 
 enum gs_step gs_lane_send(ncclComm_t comm, struct gs_lane_out *lane, struct gs_moment *moment);
-enum gs_step gs_lane_recv(ncclComm_t comm, struct gs_lane_in *lane, struct gs_moment *moment);
+enum gs_step gs_lane_recv(ncclComm_t comm, struct gs_lane_in *lane);
 
 #endif

@@ -76,7 +76,7 @@ static ncclResult_t pass(struct batch_state *s, struct gs_moment *moment, bool *
   moment->wake_ns = 0;
   for (int i = 0; i < s->plan->peer_count; i++) {
     enum gs_step sent = gs_lane_send(s->comm, &s->out[i], moment);
-    enum gs_step got = gs_lane_recv(s->comm, &s->in[i], moment);
+    enum gs_step got = gs_lane_recv(s->comm, &s->in[i]);
     if (got == GS_MISMATCH) return ncclInvalidUsage; /* lane.c has said why */
     if (sent == GS_BROKEN || got == GS_BROKEN) return lost(s->comm, s->plan->peers[i]);
     *moved |= sent == GS_MOVED || got == GS_MOVED;
@@ -101,8 +101,7 @@ static nfds_t list_sockets(struct batch_state *s) {
     missing |= unconnected;
     if (s->out[i].head != NULL || unconnected)
       add(s, &count, comm->out_fds[peer], s->out[i].blocked ? POLLOUT : 0);
-    if (s->in[i].head != NULL && !unconnected && !s->in[i].early)
-      add(s, &count, comm->in_fds[peer], POLLIN);
+    if (s->in[i].head != NULL && !unconnected) add(s, &count, comm->in_fds[peer], POLLIN);
   }
   if (missing) s->polled[1].events = POLLIN;
   return count;
