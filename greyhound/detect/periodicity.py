@@ -15,7 +15,9 @@ Symbols = NDArray[np.uint64]
 
 MATCH_SHARE = 0.95  # the paper's M (section 4.2)
 _MIN_SEGMENTS = 3
-_PLAIN_SEGMENTS = 48  # wanted of a period that has hardly a symbol of its own: it may be a layer's
+# Wanted of a period that has hardly a symbol of its own, for it may be a layer's; more so where it is a quick one.
+_PLAIN_SEGMENTS, _QUICK_PLAIN_SEGMENTS = 48, 2048
+_QUICK_NS = 5_000_000
 _IRREGULAR_SHARE = 0.1
 _COMPARED_SEGMENTS = 12
 _MAX_REPEATS = 256  # of the anchor in a period
@@ -88,10 +90,15 @@ def find_pattern(symbols: Symbols, t_ns: Ints, min_segments: int = _MIN_SEGMENTS
     for coarser in levels[1:]:
         if _is_part(stream, level, coarser):
             level = coarser
-    if level is levels[0] and level.own_symbols < 2 and len(level.ends) <= _PLAIN_SEGMENTS:
+    if level is levels[0] and level.own_symbols < 2 and len(level.ends) <= _plain_segments(stream, level):
         return None
     sums = segment_sums(symbols, level.ends)
     return Pattern(_last_of_iteration(stream, level), level.every, level.calls, int(sums[level.modal]))
+
+
+def _plain_segments(stream: _Stream, level: _Level) -> int:
+    quick = np.median(np.diff(stream.t_ns[level.ends])) < _QUICK_NS
+    return _QUICK_PLAIN_SEGMENTS if quick else _PLAIN_SEGMENTS
 
 
 def _last_of_iteration(stream: _Stream, level: _Level) -> int:
@@ -229,13 +236,13 @@ def _is_part(stream: _Stream, fine: _Level, coarse: _Level) -> bool:
     fine_count = np.bincount(_segment(stream, fine.ends, fine.modal), minlength=symbols)
     coarse_count = np.bincount(_segment(stream, coarse.ends, coarse.modal), minlength=symbols)
     ratio = coarse_count[fine_count > 0] / fine_count[fine_count > 0]
-    if ratio.max() - ratio.min() > _PROPORTION_SLACK:
+    foreign = (fine_count == 0) & (coarse_count > 0)
+    if ratio.max() - ratio.min() > _PROPORTION_SLACK or not foreign.any():
         return False
     if fine.own_symbols < 2:
         return True
     if np.median(ratio) > _MAX_MICRO_BATCHES:
         return False
-    foreign = (fine_count == 0) & (coarse_count > 0)
     return int(foreign.sum()) >= _FOREIGN_SYMBOLS or _takes_time(stream, fine, foreign)
 
 

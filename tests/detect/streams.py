@@ -87,9 +87,9 @@ def fsdp_iteration(layers):
 
 def encode(calls, seed=0):
     """Symbols of calls: a random one for each distinct call, as a hash is."""
-    numbers = np.random.default_rng(seed).integers(1, 2**63, size=4096, dtype=np.uint64)
     known = {}
-    return np.array([numbers[known.setdefault(call, len(known))] for call in calls], dtype=np.uint64)
+    ids = [known.setdefault(call, len(known)) for call in calls]
+    return np.random.default_rng(seed).integers(1, 2**63, size=len(known) + 1, dtype=np.uint64)[ids]
 
 
 @dataclass
