@@ -54,7 +54,7 @@ static capture_fn capture_function(void) {
   return found;
 }
 
-/* Is the stream being captured, and by which capture? Without the id: cudaStreamIsCapturing, 0. */
+/* Is the stream being captured, and by which capture (0: the runtime can't tell)? */
 bool gh_cuda_capturing(cudaStream_t stream, uint64_t *id) {
   typedef int (*is_fn)(cudaStream_t, int *);
   int status = 0;

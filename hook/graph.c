@@ -27,6 +27,7 @@ struct set {
 };
 
 uint32_t gh_captures;
+static uint64_t begun; /* captures so far: names the only one there is where CUDA gives no id */
 static struct set *buckets[256];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -72,9 +73,15 @@ static bool add_locked(struct set *set, uint64_t comm, uint32_t kind, int32_t pe
   return true;
 }
 
+static uint64_t named(uint64_t id) {
+  if (id || __atomic_load_n(&gh_captures, __ATOMIC_RELAXED) != 1) return id;
+  return __atomic_load_n(&begun, __ATOMIC_RELAXED) | 1ull << 63;
+}
+
 /* A call issued into a capture. Kind 0 (one-sided) has no counter. */
 void gh_graph_captured(uint64_t id, uint64_t comm, uint32_t kind, int32_t peer, uint64_t bytes) {
   if (!kind) gh_ring_flag(GH_FLAG_UNCOUNTED);
+  id = named(id);
   pthread_mutex_lock(&lock);
   struct set *set = id ? make_locked(CAPTURE, id) : NULL;
   bool kept =
@@ -120,37 +127,50 @@ static void drop(enum what what, uint64_t key) {
 
 /* Runtime functions are passed as many words as their longest version has: with integers and
  * pointers alone, what a shorter version doesn't take does no harm. */
+static cudaError_t capture_begun(cudaError_t error) {
+  if (error) return error;
+  __atomic_fetch_add(&begun, 1, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&gh_captures, 1, __ATOMIC_RELAXED);
+  return error;
+}
+
 #define DEFINE_BEGIN(name)                                                                 \
   GH_EXPORT cudaError_t cuda##name(void *a, void *b, void *c, void *d, void *e, void *f) { \
     REAL(name, (void *, void *, void *, void *, void *, void *));                          \
-    cudaError_t error = real(a, b, c, d, e, f);                                            \
-    if (!error) __atomic_fetch_add(&gh_captures, 1, __ATOMIC_RELAXED);                     \
-    return error;                                                                          \
+    return capture_begun(real(a, b, c, d, e, f));                                          \
   }
 DEFINE_BEGIN(StreamBeginCapture)
 DEFINE_BEGIN(StreamBeginCapture_ptsz)
 DEFINE_BEGIN(StreamBeginCaptureToGraph)
 DEFINE_BEGIN(StreamBeginCaptureToGraph_ptsz)
 
-static void captured(bool known, uint64_t id, cudaGraph_t graph) {
-  if (known && graph) {
+/* The id of the capture that is about to end on this stream, 0 if there is nothing to follow. */
+static uint64_t capture_ending(cudaStream_t stream) {
+  uint64_t id = 0;
+  return gh_present() && gh_cuda_capturing(stream, &id) ? named(id) : 0;
+}
+
+static void capture_ended(uint64_t id, cudaGraph_t graph) {
+  uint32_t open = __atomic_load_n(&gh_captures, __ATOMIC_RELAXED);
+  while (open && !__atomic_compare_exchange_n(&gh_captures, &open, open - 1, false,
+                                              __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    continue;
+  if (!id) return;
+  if (graph) {
     pthread_mutex_lock(&lock);
     make_locked(CAPTURE, id); /* a graph without our calls is known, too */
     pthread_mutex_unlock(&lock);
     copy(CAPTURE, id, GRAPH, (uintptr_t)graph);
   }
-  if (known) drop(CAPTURE, id);
+  drop(CAPTURE, id);
 }
 
 #define DEFINE_END(name)                                                      \
   GH_EXPORT cudaError_t cuda##name(cudaStream_t stream, cudaGraph_t *graph) { \
     REAL(name, (cudaStream_t, cudaGraph_t *));                                \
-    uint64_t id = 0;                                                          \
-    bool known = gh_present() && gh_cuda_capturing(stream, &id) && id;        \
+    uint64_t id = capture_ending(stream);                                     \
     cudaError_t error = real(stream, graph);                                  \
-    if (__atomic_load_n(&gh_captures, __ATOMIC_RELAXED))                      \
-      __atomic_fetch_sub(&gh_captures, 1, __ATOMIC_RELAXED);                  \
-    captured(known, id, error || !graph ? NULL : *graph);                     \
+    capture_ended(id, error || !graph ? NULL : *graph);                       \
     return error;                                                             \
   }
 DEFINE_END(StreamEndCapture)

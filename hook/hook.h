@@ -53,6 +53,7 @@ const struct gh_object *gh_elf_self(void);
 /* resolve.c */
 void *gh_real(enum gh_fn fn, uintptr_t caller);
 void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller); /* NULL, nothing said */
+void gh_resolve_lock(bool lock);                            /* around fork */
 void *gh_next(const char *symbol);                          /* dlsym(RTLD_NEXT) */
 
 /* preload.c */

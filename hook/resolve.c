@@ -149,10 +149,21 @@ static struct caller *known_caller(uintptr_t address) {
   return NULL;
 }
 
-/* NULL when the table is full: such callers are resolved each time. */
+void gh_resolve_lock(bool take) {
+  if (take)
+    pthread_mutex_lock(&lock);
+  else
+    pthread_mutex_unlock(&lock);
+}
+
+/* NULL when the table is full: such callers are resolved each time. Code outside any object (made
+ * at run time) shares the row of address 0. */
 static struct caller *add_caller(uintptr_t address) {
-  struct gh_object object = {.low = address, .high = address + 1};
-  gh_elf_containing(address, &object); /* outside the lock: it takes the loader's */
+  struct gh_object object;
+  if (!gh_elf_containing(address, &object)) { /* outside the lock: it takes the loader's */
+    address = 0;
+    object = (struct gh_object){.low = 0, .high = 1};
+  }
   pthread_mutex_lock(&lock);
   struct caller *row = known_caller(address);
   if (!row && caller_count < CALLERS) {
@@ -165,13 +176,25 @@ static struct caller *add_caller(uintptr_t address) {
   return row;
 }
 
+/* The library of a remembered function must stay: unloaded and loaded again, it would be elsewhere.
+ */
+static void pin(const void *function) {
+  struct gh_object object;
+  dlopen_fn open_library = (dlopen_fn)loader_function("dlopen");
+  if (open_library && gh_elf_containing((uintptr_t)function, &object) && *object.name)
+    open_library(object.name, RTLD_LAZY | RTLD_NOLOAD);
+}
+
 void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller) {
   struct caller *row = known_caller(caller);
   if (GH_UNLIKELY(!row)) row = add_caller(caller);
   void *real = row ? __atomic_load_n(&row->real[fn], __ATOMIC_ACQUIRE) : NULL;
   if (GH_UNLIKELY(!real)) {
     real = resolve(names[fn], caller);
-    if (row) __atomic_store_n(&row->real[fn], real, __ATOMIC_RELEASE);
+    if (row && real) {
+      pin(real);
+      __atomic_store_n(&row->real[fn], real, __ATOMIC_RELEASE);
+    }
   }
   return real;
 }

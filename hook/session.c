@@ -23,6 +23,28 @@ static uint32_t nccl_version(void) {
   return ask && ask(&version) == GH_NCCL_SUCCESS ? (uint32_t)version : 0;
 }
 
+/* A fork waits for a look-up or an opening under way in another thread, so that the child doesn't
+ * inherit a lock that nobody will release. */
+static void before_fork(void) {
+  pthread_mutex_lock(&lock);
+  gh_resolve_lock(true);
+}
+static void in_parent(void) {
+  gh_resolve_lock(false);
+  pthread_mutex_unlock(&lock);
+}
+static void in_child(void) {
+  in_parent();
+  gh_thread.id = 0;
+  if (gh_life == GH_ACTIVE) gh_life = GH_OFF;
+}
+
+static void follow_forks(void) {
+  static bool done;
+  if (!__atomic_exchange_n(&done, true, __ATOMIC_RELAXED))
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
 static void open_locked(const char *directory) {
   gh_preload_remove_self();
   const char *failed = gh_ring_create(directory);
@@ -44,6 +66,7 @@ bool gh_session_open(void) {
   if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_INERT) {
     const char *directory = gh_env_text(GH_ENV_DIR);
     if (!directory) return false;
+    follow_forks();    /* the variable may be set only now */
     gh_thread.depth++; /* what is called from here is no call of the program */
     pthread_mutex_lock(&lock);
     if (gh_life == GH_INERT) open_locked(directory);
@@ -62,13 +85,8 @@ void gh_session_mode(uint32_t mode) {
   __atomic_store_n(&gh_mode_seen, mode, __ATOMIC_RELAXED);
 }
 
-static void in_child(void) {
-  gh_thread.id = 0;
-  if (gh_life == GH_ACTIVE) gh_life = GH_OFF;
-}
-
 __attribute__((constructor)) static void loaded(void) {
-  if (gh_env_text(GH_ENV_DIR)) pthread_atfork(NULL, NULL, in_child);
+  if (gh_env_text(GH_ENV_DIR)) follow_forks();
 }
 
 __attribute__((destructor)) static void unloaded(void) {

@@ -10,19 +10,24 @@ from tests.hook.conftest import NATIVE, Runner, compile_c, shared
 from tests.hook.ring_view import GH
 
 
-@pytest.fixture
-def program(runner: Runner) -> Path:
-    root = runner.built.root / "cuda"
+def build(runner: Runner, name: str, *flags: str) -> Path:
+    root = runner.built.root / name
     if (root / "graphs").exists():
         return root / "graphs"
     version = f"-Wl,--version-script={NATIVE / 'fake_cudart.map'}"
-    cudart = shared(root / "libcudart.so.12", version, NATIVE / "fake_cudart.c", soname="libcudart.so.12")
+    cudart = shared(root / "libcudart.so.12", *flags, version, NATIVE / "fake_cudart.c", soname="libcudart.so.12")
     rpath = f"-Wl,-rpath,{root}:{runner.built.nccl.parent}"
     return compile_c(root / "graphs", NATIVE / "graphs.c", cudart, runner.built.nccl, rpath)
 
 
-def test_captured_calls_count_at_each_launch(runner: Runner, program: Path) -> None:
-    assert runner.clean(program) == "launches 11\n"
+@pytest.fixture
+def program(runner: Runner) -> Path:
+    return build(runner, "cuda")
+
+
+@pytest.mark.parametrize("flags", [(), ("-DWITHOUT_CAPTURE_ID",)])
+def test_captured_calls_count_at_each_launch(runner: Runner, flags: tuple[str, ...]) -> None:
+    assert runner.clean(build(runner, "cuda" + "-old" * len(flags), *flags)) == "launches 11\n"
     ring = runner.ring()
     comm = int(ring.comms[0]["hash"])
     assert ring.counts == {

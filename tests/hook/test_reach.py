@@ -63,6 +63,19 @@ def test_two_nccls_in_one_process_each_get_their_own_calls(runner: Runner) -> No
     assert out == "1\n1\n" and runner.ring().ops() == ONE * 2
 
 
+def test_a_library_that_is_unloaded_and_loaded_again(runner: Runner) -> None:
+    code = (
+        "import _ctypes, ctypes, sys\n"
+        "for _ in range(3):\n"
+        "    library = ctypes.CDLL(sys.argv[1])\n"
+        "    arguments = (ctypes.c_char_p * 2)(b'python', b'one_call')\n"
+        "    assert library.run(2, arguments) == 0\n"
+        "    _ctypes.dlclose(library._handle)\n"
+    )
+    runner.clean(sys.executable, "-c", code, runner.built.torchlike)
+    assert runner.ring().ops() == ONE * 3
+
+
 def test_nccl_without_profiling_names(runner: Runner) -> None:
     root = runner.built.root / "plain"
     nccl = shared(root / "libnccl.so.2", "-DFAKE_PLAIN", NATIVE / "fake_nccl.c", soname="libnccl.so.2")

@@ -112,26 +112,29 @@ def test_nonblocking_communicators(runner: Runner) -> None:
     assert ring.records["flags"][0] == GH["REC_NONBLOCKING"] and ring.comms[0]["rank"] == 0
 
 
-def test_a_hung_call_is_visible_while_it_hangs(runner: Runner) -> None:
-    process = subprocess.Popen(
-        [runner.built.program, "one_call"], env=runner.variables(FAKE_HANG="ncclAllReduce"), stderr=subprocess.PIPE
-    )
+@pytest.mark.parametrize(
+    ("scenario", "hanging", "op"),
+    [("one_call", "ncclAllReduce", "OP_ALL_REDUCE"), ("call_in_group", "ncclGroupEnd", "OP_GROUP")],
+)
+def test_a_hung_call_is_visible_while_it_hangs(runner: Runner, scenario: str, hanging: str, op: str) -> None:
+    environment = runner.variables(FAKE_HANG=hanging)
+    process = subprocess.Popen([runner.built.program, scenario], env=environment, stderr=subprocess.PIPE)
     try:
-        slot = wait_for_inflight(runner)
-        assert (slot["op"], slot["tid"], slot["seq"]) == (GH["OP_ALL_REDUCE"], process.pid, 0)
+        slot = wait_for_inflight(runner, GH[op])
+        assert (slot["tid"], slot["seq"]) == (process.pid, 0)
         ring = runner.ring()
         assert slot["comm"] == ring.comms[0]["hash"] and 0 < slot["t"] <= time.monotonic_ns()
-        assert ring.ops() == ["comm_init"] and list(ring.counts.values()) == [1]
+        assert GH[op] not in ring.records["op"] and list(ring.counts.values()) == [1]
     finally:
         process.kill()
         process.communicate()
 
 
-def wait_for_inflight(runner: Runner) -> np.void:
+def wait_for_inflight(runner: Runner, op: int) -> np.void:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         rows = [row for ring in runner.rings() if ring.magic == GH["MAGIC"] for row in ring.inflight]
-        if rows and rows[0]["t"] and rows[0]["op"] == GH["OP_ALL_REDUCE"]:
+        if rows and rows[0]["t"] and rows[0]["op"] == op:
             return rows[0]
         time.sleep(0.01)
     raise AssertionError("no call in flight within 20 s")

@@ -23,6 +23,12 @@ int cudaStreamBeginCapture(void *stream, int mode) {
   captures++;
   return 0;
 }
+#ifdef WITHOUT_CAPTURE_ID
+int cudaStreamIsCapturing(void *stream, int *status) {
+  *status = capturing && capturing == stream;
+  return 0;
+}
+#else
 int cudaStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long long *id, void **graph,
                                 void *dependencies, void *count) {
   (void)dependencies, (void)count;
@@ -31,6 +37,7 @@ int cudaStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long long *i
   if (graph) *graph = NULL;
   return 0;
 }
+#endif
 int cudaStreamEndCapture(void *stream, void **graph) {
   (void)stream;
   capturing = NULL;

@@ -181,6 +181,13 @@ static void one_call(void) {
   CHECK(ncclAllReduce(a, b, 10, 7, 0, c, STREAM));
 }
 
+static void call_in_group(void) {
+  ncclComm_t c = world(1);
+  CHECK(ncclGroupStart());
+  CHECK(ncclAllReduce(a, b, 10, 7, 0, c, STREAM));
+  CHECK(ncclGroupEnd());
+}
+
 static void fork_after(void) {
   one_call();
   pid_t child = fork();
@@ -257,6 +264,7 @@ static const struct {
                  {"threads", threads},
                  {"race", race},
                  {"one_call", one_call},
+                 {"call_in_group", call_in_group},
                  {"fork_after", fork_after},
                  {"fork_before", fork_before},
                  {"show_environment", show_environment},
