@@ -161,6 +161,8 @@ class Job:
         if tracked:
             if self.machine.state is not State.SUSPECT:
                 self._go(State.TRACKING, "", now_s, {"ranks": len(tracked)})
+                if self.merger.current is not None:
+                    self.machine.to(State.SUSPECT, f"episode {self.merger.current.id}")
             return
         if any(node.state == "not_intercepted" for node in self.nodes.values()) and not samples:
             reason = "NCCL runs in this step, but its calls don't pass the hook (static, hidden or opened by dlsym)"
@@ -213,6 +215,11 @@ class Job:
     def unmonitored(self, reason: str, now_s: float) -> None:
         """The monitoring is broken, the job goes on."""
         self._go(State.UNMONITORED, reason, now_s)
+
+    def monitored_again(self, now_s: float) -> None:
+        """What was broken works again."""
+        if self.machine.state is State.UNMONITORED:
+            self._go(State.WAITING, "monitored again", now_s)
 
     def finish(self, now_s: float, reason: str) -> None:
         """Write the last event."""

@@ -47,13 +47,14 @@ class Finder:
         """(the bus if this port has it, whether the list has been tried to its end)."""
         if not self._have_address():
             return None, True
-        k, self._k = self._k, (self._k + 1) % rendezvous.TRIES
+        k = self._k
         port, password = rendezvous.port(self._token, k), rendezvous.password(self._token, k)
         try:
             return RedisBus(self._address, port, password, self._prefix, rendezvous.identity(self._token)), False
         except BusError as error:
             log.debug("%s", error)
-            return None, self._k == 0
+        self._k = (k + 1) % rendezvous.TRIES
+        return None, self._k == 0
 
 
 class Link:

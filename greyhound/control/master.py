@@ -24,6 +24,7 @@ from greyhound.control.status import FILE, StatusWriter
 DRAIN_S = 1.0
 READ_S = 0.2
 BEAT_S = 1.0
+LOST_AFTER_S = 5.0
 NOTIFY_S = 0.4
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Master:
         self._unknown: set[str] = set()
         self._gone: set[int] = set()
         self._beat_due_s = 0.0
+        self._failing_since_s: float | None = None
         self.job = Job(
             arguments.name, arguments.settings.mode, arguments.tasks, arguments.node_count, self._emit, log.warning
         )
@@ -83,11 +85,23 @@ class Master:
                 bus.beat()
             texts = bus.read("up", wait_s)
         except BusError as error:
-            self.lost(f"Redis is out of reach: {error}")
+            self._bus_failed(error)
             time.sleep(wait_s)
             return
+        if self._failing_since_s is not None:
+            self._failing_since_s = None
+            self.job.monitored_again(time.time())
         for text in texts:
             self.take(text)
+
+    def _bus_failed(self, error: BusError) -> None:
+        """A loaded machine may answer late: only a while of failures counts."""
+        now_s = time.monotonic()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+            log.warning("%s", error)
+        elif now_s - self._failing_since_s > LOST_AFTER_S:
+            self.lost(f"Redis is out of reach: {error}")
 
     def take(self, text: str) -> None:
         """One message as it came from the bus."""
