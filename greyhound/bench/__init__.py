@@ -1,0 +1,1 @@
+"""What Greyhound costs, measured: python -m greyhound.bench."""
