@@ -57,22 +57,24 @@ def locate(page: Path | None) -> Path | None:
         return None
 
 
-def hold(duration_s: float | None, heal: Callable[[], None]) -> None:
-    """Wait, then heal; on Ctrl-C or TERM heal at once."""
+def inject_for(duration_s: float | None, act: Callable[[], None], heal: Callable[[], None]) -> None:
+    """Act; with a duration wait and heal, at once on Ctrl-C or TERM."""
     if duration_s is None:
+        act()
         return
 
     def stop(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    # Before acting, so that no signal finds the fault made and nobody to heal it.
     old = signal.signal(signal.SIGTERM, stop)
     try:
+        act()
         time.sleep(duration_s)
     except KeyboardInterrupt:
         click.echo("interrupted, healing")
-    finally:
-        heal()
-        signal.signal(signal.SIGTERM, old)
+    heal()
+    signal.signal(signal.SIGTERM, old)
 
 
 def change(path: Path, action: Callable[[StandinPage], None]) -> None:
@@ -101,14 +103,16 @@ def gpu(gpu: str, speed: float, duration_s: float | None, page: Path | None, yes
     if path is None:
         real_gpu(gpu, speed, duration_s, yes_real)
         return
-    change(path, lambda page: page.set_speed(gpu, speed))
-    click.echo(f"{gpu} at speed {speed:g} ({path})")
+
+    def act() -> None:
+        change(path, lambda page: page.set_speed(gpu, speed))
+        click.echo(f"{gpu} at speed {speed:g} ({path})")
 
     def heal() -> None:
         change(path, lambda page: page.set_speed(gpu, 1.0))
         click.echo(f"{gpu} healed")
 
-    hold(duration_s, heal)
+    inject_for(duration_s, act, heal)
 
 
 @command.command("link")
@@ -137,15 +141,18 @@ def link(
         )
     if not bandwidth and not latency:
         raise click.UsageError("give --bandwidth, --latency or both; `greyhound inject heal` makes all well")
-    change(path, lambda page: page.set_link(source, target, bandwidth, latency, one_way=one_way))
     arrow = "->" if one_way else "<->"
-    click.echo(f"{source} {arrow} {target}: {bandwidth or float('inf'):g} bytes/s, {latency:g} s more ({path})")
+
+    def act() -> None:
+        change(path, lambda page: page.set_link(source, target, bandwidth, latency, one_way=one_way))
+        limit = f"{bandwidth / 1e6:g} MB/s" if bandwidth else "no limit"
+        click.echo(f"{source} {arrow} {target}: {limit}, {latency * 1e3:g} ms more ({path})")
 
     def heal() -> None:
         change(path, lambda page: page.set_link(source, target, 0.0, 0.0, one_way=one_way))
         click.echo(f"{source} {arrow} {target} healed")
 
-    hold(duration_s, heal)
+    inject_for(duration_s, act, heal)
 
 
 @command.command("heal")
@@ -187,11 +194,13 @@ def real_gpu(gpu: str, speed: float, duration_s: float | None, yes_real: bool) -
     if not highest.isdecimal():
         refuse(f"GPU {index} doesn't tell its highest clock ({highest!r}); n/a")
     clock = max(1, round(int(highest) * speed))
-    _nvidia_smi("-i", index, "-lgc", f"{clock},{clock}")
-    click.echo(f"real GPU {index} of this node locked at {clock} MHz of {highest}; undo: {undo}")
+
+    def act() -> None:
+        _nvidia_smi("-i", index, "-lgc", f"{clock},{clock}")
+        click.echo(f"real GPU {index} of this node locked at {clock} MHz of {highest}; undo: {undo}")
 
     def heal() -> None:
         _nvidia_smi("-i", index, "-rgc")
         click.echo(f"real GPU {index} unlocked")
 
-    hold(duration_s, heal)
+    inject_for(duration_s, act, heal)

@@ -71,7 +71,7 @@ def _sandbox_records() -> list[Path]:
 
 
 def record_roots(
-    given: Path | None, environ: Mapping[str, str] | None = None, site_file: Path = SITE_FILE
+    given: Path | None, environ: Mapping[str, str] | None = None, site_file: Path | None = None
 ) -> list[Path]:
     """Record directories to look in, in order: the one given alone, else environment, site, default, sandboxes."""
     if given is not None:
@@ -79,7 +79,7 @@ def record_roots(
     environ = os.environ if environ is None else environ
     named = environ.get("GREYHOUND_RECORD_DIR")
     roots = [Path(named)] if named else []
-    site, _ = load_site(Settings(), site_file)
+    site, _ = load_site(Settings(), site_file or SITE_FILE)
     roots += [site.record_path, Path(DEFAULT_RECORD_DIR).expanduser(), *_sandbox_records()]
     return list(dict.fromkeys(roots))
 

@@ -1,0 +1,187 @@
+"""`greyhound status` and `greyhound events`: live, recorded, stale, unknown."""
+
+import json
+import os
+import time
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greyhound.cli.main import main
+from greyhound.control import lookup
+from greyhound.control.events import EventLog, utc
+from greyhound.control.names import StepName, step_dir
+from greyhound.control.record import folder
+
+EPISODE = {
+    "id": "e1", "open": True, "onset": 100, "reported": 104, "healthy_s": 0.5, "slow_s": 0.75, "slowdown": 1.5,
+    "end": None, "duration_s": None, "lost_s": 2.5, "cause": None, "ranks": 2,
+}  # fmt: skip
+
+
+@pytest.fixture
+def records(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("GREYHOUND_RECORD_DIR", raising=False)
+    monkeypatch.setattr(lookup, "SITE_FILE", tmp_path / "none.toml")
+    monkeypatch.setattr(lookup, "_sandbox_records", list)
+    return tmp_path / "home/.local/state/greyhound"
+
+
+def status(name, state="tracking", written_s=None, **extra):
+    written_s = time.time() if written_s is None else written_s
+    return {
+        "v": 1, "job": name.job, "step": name.step, "restart": name.restart, "mode": "on", "time": utc(written_s),
+        "state": state, "reason": None, "iteration": 104, "iteration_s": 0.75, "healthy_s": 0.5, "tasks": 8,
+        "ranks": 8, "tracked": 8, "lost_s": 2.5, "episodes": [], "notices": [], **extra,
+    }  # fmt: skip
+
+
+def put(root, name, content):
+    place = folder(root, name)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "status.json").write_text(json.dumps(content))
+    return place
+
+
+@pytest.fixture
+def live():
+    """Makes live step directories of jobs of this process; they are removed afterwards."""
+    made = []
+
+    def make(name, content):
+        path = step_dir(os.getuid(), name, 0)
+        path.mkdir(mode=0o700)
+        made.append(path)
+        (path / "status.json").write_text(json.dumps(content))
+
+    yield make
+    for path in made:
+        (path / "status.json").unlink()
+        path.rmdir()
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_record_of_an_ended_job(records):
+    name = StepName("123_4", "0", 0)
+    put(records, name, status(name, "ended", 0.0, reason="the step ended", episodes=[{**EPISODE, "open": False}]))
+    answer = run("status", "123_4")
+    assert answer.exit_code == 0, answer.output
+    assert "job 123_4.0  ended: the step ended" in answer.output
+    assert "750 ms, healthy 500 ms (1.50x)" in answer.output
+    assert "over    e1" in answer.output
+    assert "stale" not in answer.output
+    assert json.loads(run("status", "123_4.0", "--json").output)["source"] == "record"
+
+
+def test_live_status_wins_over_the_record_and_over_ended_steps(records, live):
+    job = f"local-{os.getpid()}"
+    first, second = StepName(job, "0", 0), StepName(job, "1", 0)
+    put(records, first, status(first, "ended"))
+    put(records, second, status(second, "waiting", 0.0))
+    live(first, status(first, "suspect", episodes=[EPISODE], notices=["watch out"]))
+    answer = run("status", job)
+    assert "suspect" in answer.output
+    assert "open    e1: iterations 100-open, 1.50x, 2.5 s lost" in answer.output
+    assert "watch out" in answer.output
+    shown = json.loads(run("status", job, "--json").output)
+    assert (shown["source"], shown["stale"], shown["step"]) == ("live", False, "0")
+    assert json.loads(run("status", f"{job}.1", "--json").output)["state"] == "waiting"
+
+
+def test_old_live_status_is_stale(records, live):
+    name = StepName(f"local-{os.getpid()}", "0", 0)
+    live(name, status(name, "tracking", time.time() - 600))
+    assert "stale: last written 600" in run("status", name.job).output
+    assert json.loads(run("status", name.job, "--json").output)["stale"] is True
+
+
+def test_newest_restart_is_shown(records):
+    for restart in (0, 1, 2):
+        name = StepName("9", "0", restart)
+        place = put(records, name, status(name, "ended"))
+        os.utime(place / "status.json", (1000 + restart, 1000 + restart))
+    assert json.loads(run("status", "9", "--json").output)["restart"] == 2
+
+
+def test_watch_ends_with_the_job(records):
+    name = StepName("9", "0", 0)
+    put(records, name, status(name, "ended"))
+    for extra in ([], ["--json"]):
+        answer = run("status", "9", "--watch", *extra)
+        assert answer.exit_code == 0
+        assert "ended" in answer.output
+
+
+def test_events_for_people_and_programs(records):
+    name = StepName("9", "0", 0)
+    place = put(records, name, status(name, "ended"))
+    log = EventLog(place / "events.jsonl", name)
+    log.append("start", 0.0, {"mode": "on", "nodes": 4})
+    log.append("suspect", 61.0, EPISODE, "e1", 104)
+    log.append("end", 90.0, {"iterations": 200, "healthy_s": 0.5, "episodes": [], "lost_s": 0, "tracked": 8})
+    for extra in ([], ["--follow"]):
+        lines = run("events", "9", *extra).output.splitlines()
+        assert len(lines) == 3
+        assert lines[0] == "1970-01-01 00:00:00  start        watching 9.0 (on), 4 nodes"
+        assert "1970-01-01 00:01:01  suspect      fail-slow e1 at iteration 104" in lines[1]
+    programs = [json.loads(line) for line in run("events", "9", "--json").output.splitlines()]
+    assert [event["seq"] for event in programs] == [1, 2, 3]
+
+
+def test_record_dirs_are_tried_in_order(tmp_path, records, monkeypatch):
+    name = StepName("9", "0", 0)
+    site_file = tmp_path / "greyhound.toml"
+    site_file.write_text(f'record_dir = "{tmp_path}/site"\n')
+    monkeypatch.setattr(lookup, "SITE_FILE", site_file)
+    put(records, name, status(name, "ended", iteration=1))
+    assert json.loads(run("status", "9", "--json").output)["iteration"] == 1
+    put(tmp_path / "site", name, status(name, "ended", iteration=2))
+    assert json.loads(run("status", "9", "--json").output)["iteration"] == 2
+    put(tmp_path / "env", name, status(name, "ended", iteration=3))
+    monkeypatch.setenv("GREYHOUND_RECORD_DIR", str(tmp_path / "env"))
+    assert json.loads(run("status", "9", "--json").output)["iteration"] == 3
+    put(tmp_path / "given", name, status(name, "ended", iteration=4))
+    given_dir = ["--record-dir", str(tmp_path / "given")]
+    assert json.loads(run("status", "9", "--json", *given_dir).output)["iteration"] == 4
+    missing = run("status", "9", "--record-dir", str(tmp_path / "empty"))
+    assert missing.exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["status", "events"])
+@pytest.mark.parametrize("job", ["4711", "local-4194305", "4711.7"])
+def test_unknown_job_names_where_it_looked(records, command, job):
+    answer = run(command, job)
+    assert answer.exit_code == 2
+    assert job in answer.output
+    assert str(records) in answer.output and "/dev/shm" in answer.output
+
+
+@pytest.mark.parametrize("job", ["", "x", "../../etc", "1;2", "local-", "local-1/..", "1.2.3"])
+def test_what_is_no_job_id_is_refused(records, job):
+    answer = run("status", job)
+    assert answer.exit_code == 2
+    assert "give 123" in answer.output
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_job_or_refused(text):
+    try:
+        wanted = lookup.parse_job(text)
+    except lookup.LookupFailedError as error:
+        assert "job id" in str(error)
+    else:
+        assert "/" not in wanted.job and wanted.job not in ("", ".", "..")
+
+
+def test_broken_status_file_is_no_traceback(records):
+    place = put(records, StepName("9", "0", 0), {})
+    (place / "status.json").write_text("{")
+    answer = run("status", "9")
+    assert answer.exit_code == 2
+    assert "no status yet" in answer.output
