@@ -10,7 +10,8 @@ from greyhound.detect.periodicity import Ints, Pattern, Symbols, find_pattern, t
 
 _CHUNK_CALLS = 1 << 16
 _FIRST_SEARCH_CALLS = 12
-_SEARCH_STEP = 0.2  # the buffer grows by this share between two searches: their cost stays linear
+# The buffer grows by this share between two searches, unlocked and locked: their cost stays linear.
+_SEARCH_STEP, _LOCKED_SEARCH_STEP = 0.2, 0.5
 _LEAST_SEARCH_STEP_CALLS = 4
 _BUFFER_CALLS = 1 << 17
 _BUFFER_PERIODS = 6
@@ -245,7 +246,8 @@ class IterationClock:
         """Look for a pattern in the buffer; its iterations replace those that the old one found."""
         symbols = np.concatenate([chunk[0] for chunk in self._chunks])
         t_ns = np.concatenate([chunk[1] for chunk in self._chunks])
-        self._next_search = self._buffered + max(int(self._buffered * _SEARCH_STEP), _LEAST_SEARCH_STEP_CALLS)
+        step = _LOCKED_SEARCH_STEP if self.locked else _SEARCH_STEP
+        self._next_search = self._buffered + max(int(self._buffered * step), _LEAST_SEARCH_STEP_CALLS)
         if not self._settled:
             known = 0.0 if self._follower is None else 1.5 * self._follower.pattern.calls
             found = find_pattern(symbols, t_ns)

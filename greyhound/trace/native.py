@@ -69,5 +69,5 @@ def copy_records_numpy(ring: NDArray[np.uint8], first: int, most: int) -> tuple[
     if len(waiting):
         end = start + int(waiting[0])
         whole = whole[: waiting[0]]
-    kept = rows[: end - start][whole]
+    kept = rows if whole.all() and len(whole) == len(rows) else rows[: end - start][whole]
     return kept, end, end - first - len(kept)
