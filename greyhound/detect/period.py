@@ -11,7 +11,7 @@ from greyhound.detect.periodicity import Ints, Pattern, Symbols, find_pattern, t
 _CHUNK_CALLS = 1 << 16
 _FIRST_SEARCH_CALLS = 12
 # The buffer grows by this share between two searches, unlocked and locked: their cost stays linear.
-_SEARCH_STEP, _LOCKED_SEARCH_STEP = 0.2, 0.5
+_SEARCH_STEP, _LOCKED_SEARCH_STEP = 0.2, 0.25
 _LEAST_SEARCH_STEP_CALLS = 4
 _BUFFER_CALLS = 1 << 17
 _BUFFER_PERIODS = 6

@@ -150,11 +150,16 @@ class Tracker:
         return self._watch_onset(sample, healthy_s, newly_changed)
 
     def pattern_changed(self, iteration: int) -> list[Finding]:
-        """The calls show other work from ``iteration`` on: close what is open and learn the new healthy time."""
+        """The calls show other work from ``iteration`` on: close what is open and learn the new healthy time.
+
+        If the numbers begin again, the period was found to be longer, or the training restarted: no regime then.
+        """
         findings: list[Finding] = []
         if self._episode is not None:
             findings.append(self._close(self._episode, iteration, iteration))
-        findings.append(Regime(onset=iteration, reported=iteration, healthy_s=self.healthy_s))
+        goes_on = self._last_iteration is not None and iteration > self._last_iteration
+        if goes_on and self.healthy_s is not None:
+            findings.append(Regime(onset=iteration, reported=iteration, healthy_s=self.healthy_s))
         self._restart()
         return findings
 

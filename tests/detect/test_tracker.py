@@ -123,6 +123,14 @@ def test_other_work_is_a_regime():
     assert [finding for i in range(60, 120) for finding in tracker.update(i, 3.0)] == []
 
 
+def test_numbers_that_begin_again_are_no_regime():
+    tracker = Tracker()
+    for i in range(40):
+        tracker.update(i, 1.0)
+    assert tracker.pattern_changed(3) == []
+    assert tracker.healthy_s is None
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
 def test_what_is_no_time_is_refused(seconds):
     with pytest.raises(ValueError, match="iteration 7"):
