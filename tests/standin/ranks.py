@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.standin.nccl import UniqueId, lib
 
-LIMIT_S = 60
+LIMIT_S = 30
 FORK = multiprocessing.get_context("fork")
 
 

@@ -55,19 +55,23 @@ static ncclResult_t launch_one(const struct gs_task *tasks, ncclComm_t comm) {
                   cudaGetErrorString(error));
 }
 
+static bool is_before(ncclComm_t a, ncclComm_t b) {
+  return a->hash != b->hash ? a->hash < b->hash : a->rank < b->rank;
+}
+
 /* Communicators are launched in the order of their hash, the same on all ranks: those that share
- * a stream run one after the other on it. */
+ * a stream run one after the other on it. One process may hold several ranks. */
 static ncclResult_t launch_all(const struct gs_task *tasks) {
-  uint64_t done = 0;
-  for (bool first = true;; first = false) {
+  for (ncclComm_t done = NULL;;) {
     ncclComm_t comm = NULL;
     for (const struct gs_task *task = tasks; task != NULL; task = task->next)
-      if ((first || task->comm->hash > done) && (comm == NULL || task->comm->hash < comm->hash))
+      if ((done == NULL || is_before(done, task->comm)) &&
+          (comm == NULL || is_before(task->comm, comm)))
         comm = task->comm;
     if (comm == NULL) return ncclSuccess;
-    done = comm->hash;
     ncclResult_t result = launch_one(tasks, comm);
     if (result != ncclSuccess) return result;
+    done = comm;
   }
 }
 

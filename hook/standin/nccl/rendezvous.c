@@ -23,7 +23,7 @@ struct unique_id {
 struct hello {
   uint64_t nonce[2];
   int32_t nranks;
-  int32_t unused;
+  int32_t pid;
   struct gs_member member;
 };
 
@@ -37,6 +37,7 @@ struct desk {
   uint64_t nonce[2];
   int nranks, arrived;
   int *fds;
+  int32_t *pids;
   struct gs_member *members;
 };
 
@@ -57,8 +58,9 @@ static bool reserve(struct desk *desk, int nranks) {
   if (desk->nranks != 0) return desk->nranks == nranks;
   if (nranks < 1 || nranks > GS_MAX_RANKS) return false;
   desk->fds = malloc((size_t)nranks * sizeof *desk->fds);
+  desk->pids = malloc((size_t)nranks * sizeof *desk->pids);
   desk->members = calloc((size_t)nranks, sizeof *desk->members);
-  if (desk->fds == NULL || desk->members == NULL) return false;
+  if (desk->fds == NULL || desk->pids == NULL || desk->members == NULL) return false;
   for (int i = 0; i < nranks; i++) desk->fds[i] = -1;
   desk->nranks = nranks;
   return true;
@@ -79,17 +81,25 @@ static void receive_one(struct desk *desk, int fd) {
     return;
   }
   desk->fds[rank] = fd;
+  desk->pids[rank] = hello.pid;
   desk->members[rank] = hello.member;
   desk->arrived++;
 }
 
-static void answer_all(struct desk *desk) {
+static void answer(struct desk *desk, bool own_process) {
   struct reply reply = {ncclSuccess, -1};
   for (int i = 0; i < desk->nranks; i++) {
+    if ((desk->pids[i] == getpid()) != own_process) continue;
     if (gs_send_all(desk->fds[i], &reply, sizeof reply, -1))
       gs_send_all(desk->fds[i], desk->members, (size_t)desk->nranks * sizeof *desk->members, -1);
     close(desk->fds[i]);
   }
+}
+
+/* Our own process comes last: it may be done and exit, and this thread with it. */
+static void answer_all(struct desk *desk) {
+  answer(desk, false);
+  answer(desk, true);
 }
 
 static void *serve(void *argument) {
@@ -103,6 +113,7 @@ static void *serve(void *argument) {
   close(desk->listener);
   if (desk->nranks > 0) answer_all(desk);
   free(desk->fds);
+  free(desk->pids);
   free(desk->members);
   free(desk);
   return NULL;
@@ -165,7 +176,7 @@ ncclResult_t gs_rendezvous(const ncclUniqueId *id, int nranks, const struct gs_m
     return gs_error(ncclRemoteError,
                     "nobody answers at 127.0.0.1:%d: the id was used already or its maker ended",
                     own.port);
-  struct hello hello = {.nranks = nranks, .member = *mine};
+  struct hello hello = {.nranks = nranks, .pid = getpid(), .member = *mine};
   memcpy(hello.nonce, own.nonce, sizeof hello.nonce);
   ncclResult_t result = exchange(fd, &hello, members, wake);
   close(fd);
