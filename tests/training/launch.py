@@ -48,10 +48,12 @@ def start(arguments: Sequence[str], ranks: int, extra: Mapping[str, str] | None 
 
 def finish(processes: list[subprocess.Popen], timeout_s: float = TIMEOUT_S) -> list[Finished]:
     try:
-        return [Finished(p.wait(), *texts) for p in processes for texts in [p.communicate(timeout=timeout_s)]]
+        texts = [process.communicate(timeout=timeout_s) for process in processes]
+        return [Finished(process.returncode, *text) for process, text in zip(processes, texts, strict=True)]
     finally:
         for process in processes:
             process.kill()
+            process.wait()
 
 
 def run(arguments: Sequence[str], ranks: int, extra: Mapping[str, str] | None = None) -> list[Finished]:
