@@ -1,12 +1,9 @@
 #include "preload.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PROBE "/bin/true"
 #define PROBE_LIMIT_MS 2000
@@ -48,24 +45,27 @@ char *gh_preload_join(const char *hook, const char *old) {
   return out;
 }
 
-/* Opened with the effective uid, the user's: what the loader will be able to do. */
-static int readable(const char *hook, char *why, size_t size) {
-  int fd = open(hook, O_RDONLY | O_CLOEXEC);
-  if (fd >= 0) {
-    close(fd);
-    return 0;
-  }
-  snprintf(why, size, "hook %s: %s", hook, strerror(errno));
-  return -1;
+static void explain(const char *hook, const char *const *programs, int status, char *said,
+                    char *why, size_t size) {
+  struct gh_no_program missing;
+  memcpy(&missing, said, sizeof(missing));
+  said[strcspn(said, "\n")] = '\0';
+  if (status == GH_EXIT_NO_PROGRAM)
+    snprintf(why, size, "%s: %s", programs[missing.index], strerror(missing.error));
+  else if (status < 0)
+    snprintf(why, size, "looking at %s took more than 2 s", hook);
+  else
+    snprintf(why, size, "hook %s: this node's loader refuses it (%s ended with %d): %s", hook,
+             PROBE, status, said);
 }
 
-int gh_preload_check(const char *hook, const struct gh_identity *who, char *why, size_t size) {
-  char said[512], assignment[PATH_MAX + 16];
+int gh_preload_check(const char *hook, const char *const *programs, const struct gh_identity *who,
+                     char *why, size_t size) {
+  char said[512] = "", assignment[PATH_MAX + 16];
   if (hook[strcspn(hook, SEPARATORS)]) {
     snprintf(why, size, "hook %s: the loader takes no path with a blank or a colon", hook);
     return -1;
   }
-  if (readable(hook, why, size)) return -1;
   if ((size_t)snprintf(assignment, sizeof(assignment), "LD_PRELOAD=%s", hook) >=
       sizeof(assignment)) {
     snprintf(why, size, "the hook's path is too long");
@@ -73,14 +73,9 @@ int gh_preload_check(const char *hook, const struct gh_identity *who, char *why,
   }
   char *argv[] = {PROBE, NULL};
   char *env[] = {assignment, "LC_ALL=C", NULL};
-  struct gh_child probe = {PROBE, argv, env, *who, -1, -1};
+  struct gh_child probe = {PROBE, argv, env, *who, -1, -1, programs};
   int status = gh_spawn_collect(&probe, PROBE_LIMIT_MS, said, sizeof(said));
   if (status == 0 && said[0] == '\0') return 0;
-  said[strcspn(said, "\n")] = '\0';
-  if (status < 0)
-    snprintf(why, size, "hook %s: trying it on %s took more than 2 s", hook, PROBE);
-  else
-    snprintf(why, size, "hook %s: this node's loader refuses it (%s ended with %d): %s", hook,
-             PROBE, status, said);
+  explain(hook, programs, status, said, why, size);
   return -1;
 }

@@ -17,8 +17,9 @@ char *gh_preload_join(const char *hook, const char *old);
 /* True if OLD names our hook. */
 bool gh_preload_has_hook(const char *old);
 
-/* Whether this node's own loader takes HOOK, tried as the user on /bin/true. 0, or -1
- * with the reason in WHY. */
-int gh_preload_check(const char *hook, const struct gh_identity *who, char *why, size_t size);
+/* Whether the user can run PROGRAMS (NULL-terminated) here and this node's own loader takes
+ * HOOK, tried on /bin/true, all in one child of at most 2 s. 0, or -1 with the reason in WHY. */
+int gh_preload_check(const char *hook, const char *const *programs, const struct gh_identity *who,
+                     char *why, size_t size);
 
 #endif

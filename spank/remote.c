@@ -1,5 +1,4 @@
 /* slurmstepd: prepare the tasks' environment, start the waiter, end it with the step. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,20 +58,13 @@ static int set_environment(spank_t spank, const struct gh_step *step) {
 
 /* ---- what must be there ---- */
 
-static int check_program(const char *path, const char *what, char why[WHY_BYTES]) {
-  if (!path[0]) {
-    snprintf(why, WHY_BYTES, "no %s: give prefix=DIR or python=PATH in plugstack.conf", what);
+static int check_parts(const struct gh_step *step, char why[WHY_BYTES]) {
+  const char *const programs[] = {gh_plugin.site.python, step->waiter, NULL};
+  if (!gh_plugin.site.python[0]) {
+    snprintf(why, WHY_BYTES, "no python: give prefix=DIR or python=PATH in plugstack.conf");
     return -1;
   }
-  if (faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0) return 0;
-  snprintf(why, WHY_BYTES, "%s %s: %m", what, path);
-  return -1;
-}
-
-static int check_parts(const struct gh_step *step, char why[WHY_BYTES]) {
-  if (check_program(gh_plugin.site.python, "python", why)) return -1;
-  if (check_program(step->waiter, "waiter", why)) return -1;
-  return gh_preload_check(step->hook, &step->who, why, WHY_BYTES);
+  return gh_preload_check(step->hook, programs, &step->who, why, WHY_BYTES);
 }
 
 static int check_step(spank_t spank, char why[WHY_BYTES]) {
@@ -98,8 +90,8 @@ static pid_t start_waiter(spank_t spank, const struct gh_spec *spec, const char 
   gh_step_command(spank, &state.step, &gh_plugin.site, spec, &argv);
   gh_step_environment(spank, &state.step, token, &env);
   if (!argv.failed && !env.failed) {
-    struct gh_child child = {state.step.waiter, argv.items,   env.items,
-                             state.step.who,    directory_fd, -1};
+    struct gh_child child = {state.step.waiter, argv.items, env.items, state.step.who,
+                             directory_fd,      -1,         NULL};
     pid = gh_spawn(&child);
   }
   gh_list_free(&argv);
@@ -197,7 +189,7 @@ static void remove_directory(void) {
   char *argv[] = {state.step.waiter, "--remove", state.step.directory, NULL};
   char *env[] = {NULL};
   char said[64];
-  struct gh_child remover = {state.step.waiter, argv, env, state.step.who, -1, -1};
+  struct gh_child remover = {state.step.waiter, argv, env, state.step.who, -1, -1, NULL};
   if (gh_spawn_collect(&remover, REMOVE_MS, said, sizeof(said)) != 0)
     gh_say("could not remove %s", state.step.directory);
 }
@@ -215,13 +207,16 @@ static void tell_end(enum gh_end end, const char *note, const char *last_words) 
 
 static void finish(int stop_ms) {
   char note[512] = "", last_words[512] = "";
+  const struct gh_step *step = &state.step;
+  struct stat st;
   if (state.waiter <= 0) return;
-  gh_stepdir_last_line(state.step.directory, state.step.who.uid, GH_NOTE_NAME, note, sizeof(note));
-  gh_stepdir_last_line(state.step.directory, state.step.who.uid, GH_LOG_NAME, last_words,
-                       sizeof(last_words));
+  /* One that ended by itself and tidied up was told to: by its master, or with the step. */
+  bool tidied_up = lstat(step->directory, &st) != 0;
+  gh_stepdir_last_line(step->directory, step->who.uid, GH_NOTE_NAME, note, sizeof(note));
+  gh_stepdir_last_line(step->directory, step->who.uid, GH_LOG_NAME, last_words, sizeof(last_words));
   enum gh_end end = gh_spawn_stop(state.waiter, stop_ms);
   state.waiter = 0;
-  tell_end(end, note, last_words);
+  if (!(tidied_up && end == GH_END_EARLY)) tell_end(end, note, last_words);
   remove_directory();
 }
 

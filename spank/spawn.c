@@ -65,6 +65,16 @@ static void arrange_fds(const struct gh_child *child) {
   for (int fd = FIRST_CLOSED_FD; fd < MOST_FDS; fd++) close(fd);
 }
 
+static void check_programs(const char *const *programs) {
+  struct gh_no_program missing = {0, 0};
+  for (; programs && programs[missing.index]; missing.index++) {
+    if (access(programs[missing.index], X_OK) == 0) continue;
+    missing.error = errno;
+    if (write(STDERR_FILENO, &missing, sizeof(missing)) < 0) _exit(REFUSED);
+    _exit(GH_EXIT_NO_PROGRAM);
+  }
+}
+
 static void run_child(const struct gh_child *child, pid_t parent) {
   const struct rlimit no_core = {0, 0};
   reset_signals();
@@ -76,6 +86,7 @@ static void run_child(const struct gh_child *child, pid_t parent) {
   setrlimit(RLIMIT_CORE, &no_core);
   umask(027);
   if (chdir("/")) _exit(REFUSED);
+  check_programs(child->programs);
   execve(child->path, child->argv, child->env);
   _exit(127);
 }
@@ -123,7 +134,7 @@ enum gh_end gh_spawn_stop(pid_t pid, int term_ms) {
   return GH_END_KILLED;
 }
 
-/* Reads until end of file; false where the limit came first. */
+/* Reads bytes until end of file; false where the limit came first. */
 static bool drain(int fd, long end_ms, char *out, size_t size) {
   size_t used = 0;
   char rest[256];

@@ -19,6 +19,16 @@ struct gh_child {
   struct gh_identity who;
   int kept_fd;  /* becomes descriptor 3 of the child; -1: none */
   int error_fd; /* becomes its stderr; -1: /dev/null */
+  /* Programs that the user must be able to run, NULL-terminated, or NULL. Looked at in the
+   * child: a file system that hangs must not hold the step. */
+  const char *const *programs;
+};
+
+/* The child's exit status, and all that it wrote to stderr, where one of PROGRAMS fails. */
+#define GH_EXIT_NO_PROGRAM 125
+struct gh_no_program {
+  int index; /* in PROGRAMS */
+  int error; /* errno */
 };
 
 enum gh_end { GH_END_CLEAN, GH_END_EARLY, GH_END_KILLED };

@@ -101,11 +101,22 @@ class Rig:
 
     def run(self, *command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         variables = [f"{name}={value}" for name, value in (env or {}).items()]
-        return self.sandbox.run(["env", *variables, *command], timeout_s=40)
+        try:
+            return self.sandbox.run(["env", *variables, *command], timeout_s=40)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"{error}\n{error.stderr!r}\n{self.diagnose()}") from error
 
     def srun(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """srun without its own remarks about queueing."""
         return self.run("srun", "-Q", *arguments, env=env)
+
+    def diagnose(self) -> str:
+        """Jobs, nodes and processes, for the message of a test that hung."""
+        commands = (["squeue", "-l"], ["sinfo", "-N", "-l"], ["ps", "-eo", "pid,ppid,stat,wchan:24,args"])
+        answers = [self.sandbox.run(command, timeout_s=20).stdout for command in commands]
+        answers[-1] = "\n".join(line for line in answers[-1].splitlines() if re.search("slurm|greyhound|srun", line))
+        logs = [path.read_text()[-4000:] for path in sorted(self.sandbox.layout.logs.glob("slurm*.log"))]
+        return "\n".join([*answers, *logs])
 
     def batch(self, *arguments: str, script: str) -> str:
         """Run a batch script to its end; its output."""

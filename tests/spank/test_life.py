@@ -103,7 +103,7 @@ def test_two_steps_at_once_on_one_node(rig: Rig):
 
 def test_a_cancelled_step_leaves_nothing(rig: Rig):
     process = subprocess.Popen(
-        ["srun", "-N2", "--greyhound=on", "/bin/sh", "-c", f"{TRAIN}; sleep 60"],
+        ["srun", "-N2", "--greyhound=on", "/bin/sh", "-c", f"{TRAIN}; exec sleep 60"],
         env=rig.sandbox.env(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -164,3 +164,13 @@ def test_a_node_process_that_ignores_term_is_killed(rig: Rig, folder: Path):
     assert "did not end in 2000 ms and was killed" in done.stderr
     assert time.monotonic() - begun < 30  # bounded at all, not a speed
     rig.assert_nothing_left()
+
+
+def test_a_node_process_that_ends_tidily_by_itself_is_no_trouble(rig: Rig, folder: Path):
+    leaving = folder / "leaving-python"
+    leaving.write_text('#!/bin/sh\nrm -r "$5"\n')
+    leaving.chmod(0o755)
+    rig.plugstack(f"python={leaving}")
+    train = "touch $GREYHOUND_DIR/ring.1.1; while test -e $GREYHOUND_DIR; do sleep 0.02; done; sleep 0.2"
+    done = rig.srun("--greyhound=on", "/bin/sh", "-c", train)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -129,15 +129,37 @@ def test_preload_puts_our_hook_first_once_and_keeps_the_others(unit, hook, old, 
 
 def test_a_good_hook_is_accepted(unit, tmp_path):
     build_hook(tmp_path)
-    answer = unit("check", str(tmp_path / "libgreyhound_hook.so"))
-    assert answer.lines == ["accepted"]
+    assert unit("check", str(tmp_path / "libgreyhound_hook.so"), "/bin/sh").lines == ["accepted"]
 
 
-def test_a_hook_that_is_missing_corrupt_or_oddly_named_is_refused(unit, tmp_path):
-    assert "No such file" in unit("check", str(tmp_path / "none.so")).lines[0]
-    (tmp_path / "bad.so").write_text("no library")
-    assert "loader refuses it" in unit("check", str(tmp_path / "bad.so")).lines[0]
-    assert "blank or a colon" in unit("check", str(tmp_path / "a b.so")).lines[0]
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("none.so", None, "cannot open shared object file"),
+        ("bad.so", "no library", "file too short"),
+        ("a b.so", "", "blank or a colon"),
+    ],
+)
+def test_a_hook_that_cannot_be_loaded_is_refused(unit, tmp_path, name, content, reason):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    answer = unit("check", str(tmp_path / name), "/bin/sh")
+    assert answer.code == 1
+    assert str(tmp_path / name) in answer.lines[0]
+    assert reason in answer.lines[0]
+
+
+def test_a_program_that_cannot_be_run_is_named(unit, tmp_path):
+    build_hook(tmp_path)
+    answer = unit("check", str(tmp_path / "libgreyhound_hook.so"), "/nowhere/python")
+    assert (answer.code, answer.lines) == (1, ["/nowhere/python: No such file or directory"])
+
+
+def test_a_file_system_that_hangs_does_not_hold_the_step(unit, tmp_path):
+    """The loader waits for ever for a writer of the pipe; the check does not."""
+    os.mkfifo(tmp_path / "libgreyhound_hook.so")
+    answer = unit("check", str(tmp_path / "libgreyhound_hook.so"), "/bin/sh")
+    assert (answer.code, "took more than 2 s" in answer.lines[0]) == (1, True)
 
 
 def test_step_directory_is_private_and_replaces_a_dead_one(unit, step_dir):

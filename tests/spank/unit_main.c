@@ -1,6 +1,6 @@
 /* Runs the Slurm-free parts of the plugin from a command line, under the sanitizers.
  *
- *   unit_main spec TEXT | site OWN_FOLDER ARG... | preload HOOK|- OLD | check HOOK
+ *   unit_main spec TEXT | site OWN_FOLDER ARG... | preload HOOK|- OLD | check HOOK PROGRAM
  *   unit_main stepdir PATH | hold PATH | line PATH FILE
  */
 #include <stdio.h>
@@ -48,10 +48,11 @@ static int run_preload(const char *hook, const char *old) {
   return 0;
 }
 
-static int run_check(const char *hook) {
+static int run_check(const char *hook, const char *program) {
   const struct gh_identity who = {getuid(), getgid(), NULL, 0};
+  const char *const programs[] = {"/bin/true", program, NULL};
   char why[1024];
-  int rc = gh_preload_check(hook, &who, why, sizeof(why));
+  int rc = gh_preload_check(hook, programs, &who, why, sizeof(why));
   printf("%s\n", rc ? why : "accepted");
   return rc ? 1 : 0;
 }
@@ -77,7 +78,7 @@ int main(int argc, char **argv) {
   if (argc == 3 && !strcmp(argv[1], "spec")) return run_spec(argv[2]);
   if (argc >= 3 && !strcmp(argv[1], "site")) return run_site(argc - 2, argv + 2);
   if (argc == 4 && !strcmp(argv[1], "preload")) return run_preload(argv[2], argv[3]);
-  if (argc == 3 && !strcmp(argv[1], "check")) return run_check(argv[2]);
+  if (argc == 4 && !strcmp(argv[1], "check")) return run_check(argv[2], argv[3]);
   if (argc == 3 && !strcmp(argv[1], "stepdir")) return run_stepdir(argv[2], 0);
   if (argc == 3 && !strcmp(argv[1], "hold")) return run_stepdir(argv[2], 1);
   if (argc == 4 && !strcmp(argv[1], "line")) return run_line(argv[2], argv[3]);
