@@ -93,7 +93,8 @@ def find_pattern(symbols: Symbols, t_ns: Ints, min_segments: int = _MIN_SEGMENTS
     if level is levels[0] and level.own_symbols < 2 and len(level.ends) <= _plain_segments(stream, level):
         return None
     sums = segment_sums(symbols, level.ends)
-    return Pattern(_last_of_iteration(stream, level), level.every, level.calls, int(sums[level.modal]))
+    anchor, every = _last_of_iteration(stream, level)
+    return Pattern(anchor, every, level.calls, int(sums[level.modal]))
 
 
 def _plain_segments(stream: _Stream, level: _Level) -> int:
@@ -101,20 +102,19 @@ def _plain_segments(stream: _Stream, level: _Level) -> int:
     return _QUICK_PLAIN_SEGMENTS if quick else _PLAIN_SEGMENTS
 
 
-def _last_of_iteration(stream: _Stream, level: _Level) -> int:
-    """The symbol to cut at: of those that occur once a period the one that came last to the stream.
+def _last_of_iteration(stream: _Stream, level: _Level) -> tuple[int, int]:
+    """The symbol to cut at, and at which of its occurrences.
 
-    It ends the iteration, most often with a reduction that the host waits for, so that its time is a steady one.
+    Of the symbols that occur once a period the one that came last to the stream: it ends the iteration, most often
+    with a reduction that the host waits for, so that its time is a steady one.
     """
-    anchor = level.ends[-1]
-    if level.every == 1:
-        symbols = len(stream.count)
-        segments = range(max(0, level.modal - 1), level.modal + 1)
-        counts = [np.bincount(_segment(stream, level.ends, i), minlength=symbols) for i in segments]
-        once = np.flatnonzero(np.all(np.stack(counts) == 1, axis=0))
-        if len(once):
-            anchor = stream.first[once].max()
-    return int(stream.symbols[anchor])
+    symbols = len(stream.count)
+    segments = range(max(0, level.modal - 1), level.modal + 1)
+    counts = [np.bincount(_segment(stream, level.ends, i), minlength=symbols) for i in segments]
+    once = np.flatnonzero(np.all(np.stack(counts) == 1, axis=0))
+    if len(once) == 0:
+        return int(stream.symbols[level.ends[-1]]), level.every
+    return int(stream.symbols[stream.first[once].max()]), 1
 
 
 def _index(symbols: Symbols, t_ns: Ints) -> _Stream:
