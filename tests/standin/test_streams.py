@@ -126,11 +126,13 @@ def test_bad_arguments_are_errors(_rank: Rank) -> None:
 
 def replay(rank: Rank) -> tuple[list[float], float]:
     comm, stream, side = rank.comm(), new_stream(), new_stream()
-    graph, executable, status = c.c_void_p(), c.c_void_p(), c.c_int()
+    graph, executable, status, capture = c.c_void_p(), c.c_void_p(), c.c_int(), c.c_ulonglong()
     data, fork = np.full(1000, rank.rank + 1.0, np.float32), new_event()
     lib("cudaStreamBeginCapture", stream, 0)
     lib("cudaStreamIsCapturing", stream, c.byref(status))
     assert status.value == 1
+    lib("cudaStreamGetCaptureInfo_v2", stream, c.byref(status), c.byref(capture), None, None, None)
+    assert (status.value, capture.value) == (1, 1)
     kernel(stream, 0.001)
     lib("cudaEventRecord", fork, stream)
     lib("cudaStreamWaitEvent", side, fork, 0)

@@ -18,6 +18,7 @@ ncclComm_t gs_comm_make(void) {
   comm->fork_generation = gs_fork_generation;
   comm->rank = comm->nranks = -1;
   comm->device = gs_current_device();
+  gs_gpu_name(comm->device, comm->gpu); /* here, on the caller's thread: see page.c */
   comm->error = ncclInProgress;
   comm->listener = comm->control.listener = -1;
   comm->wake = gs_make_wake();
@@ -36,7 +37,7 @@ ncclComm_t gs_comm_make(void) {
 
 ncclResult_t gs_comm_open(ncclComm_t comm, struct gs_member *mine) {
   memset(mine, 0, sizeof *mine);
-  gs_gpu_name(comm->device, mine->gpu);
+  memcpy(mine->gpu, comm->gpu, sizeof mine->gpu);
   mine->device = comm->device;
   mine->address = gs_random();
   comm->listener = gs_listen_local(mine->address, GS_DATA);

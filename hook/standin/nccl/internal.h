@@ -41,7 +41,8 @@ struct ncclComm {
   int refs;
   unsigned fork_generation;
   int rank, nranks, device;
-  uint64_t hash; /* the same on all members */
+  char gpu[GHS_NAME_BYTES]; /* its name in the page */
+  uint64_t hash;            /* the same on all members */
   uint32_t children;
   struct gs_member *members; /* by rank */
   int *page_gpu;             /* by rank: index in the page or -1 */

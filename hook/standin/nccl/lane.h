@@ -20,8 +20,8 @@ struct gs_lane_out {
   uint64_t due_ns;   /* modelled arrival of the frame; 0: at once */
   uint64_t ready_ns; /* no byte left before: start of the batch, or the receiver wasn't there */
   uint64_t latency_ns;
-  bool open;         /* `frame` is valid and not sent completely */
-  bool blocked;      /* the socket is full */
+  bool open;    /* `frame` is valid and not sent completely */
+  bool blocked; /* the socket is full */
 };
 
 struct gs_lane_in {

@@ -64,13 +64,13 @@ int gs_physical_device(int device) {
   return device >= 0 && device < get_device_count() ? physical[device] : device;
 }
 
-double gs_device_speed(int device) {
+int gs_page_gpu(int device) {
   char name[GHS_NAME_BYTES];
   gs_gpu_name(device, name);
-  return gs_page_speed(gs_page_find(name));
+  return gs_page_find(name);
 }
 
-GS_EXPORT double standinGpuSpeed(void) { return gs_device_speed(current_device); }
+GS_EXPORT double standinGpuSpeed(void) { return gs_page_speed(gs_page_gpu(current_device)); }
 
 GS_EXPORT cudaError_t cudaGetDeviceCount(int *count) {
   if (count == NULL) return gs_fail(cudaErrorInvalidValue);

@@ -11,6 +11,8 @@ struct CUgraphExec_st {
 static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
 static int capturing; /* number of captures in progress; 0 keeps the usual path free of the lock */
 
+static unsigned long long captures; /* begun so far; guarded by capture_lock */
+
 struct CUgraph_st *gs_capture_of(cudaStream_t stream) {
   if (__atomic_load_n(&capturing, __ATOMIC_ACQUIRE) == 0) return NULL;
   pthread_mutex_lock(&capture_lock);
@@ -69,6 +71,7 @@ GS_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStrea
   bool busy = stream->capture != NULL;
   if (!busy) {
     stream->capture = graph;
+    graph->id = ++captures;
     __atomic_add_fetch(&capturing, 1, __ATOMIC_ACQ_REL);
   }
   pthread_mutex_unlock(&capture_lock);
@@ -93,15 +96,27 @@ GS_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *gra
   return gs_fail(error);
 }
 
-GS_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle,
-                                            enum cudaStreamCaptureStatus *status) {
+GS_EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t handle,
+                                                  enum cudaStreamCaptureStatus *status,
+                                                  unsigned long long *id, cudaGraph_t *graph,
+                                                  const cudaGraphNode_t **dependencies,
+                                                  size_t *count) {
   cudaStream_t stream = gs_stream(handle);
   if (status == NULL || stream == NULL) return gs_fail(cudaErrorInvalidValue);
-  struct CUgraph_st *graph = gs_capture_of(stream);
-  *status = graph == NULL                 ? cudaStreamCaptureStatusNone
-            : graph->error != cudaSuccess ? cudaStreamCaptureStatusInvalidated
-                                          : cudaStreamCaptureStatusActive;
+  struct CUgraph_st *made = gs_capture_of(stream);
+  *status = made == NULL                 ? cudaStreamCaptureStatusNone
+            : made->error != cudaSuccess ? cudaStreamCaptureStatusInvalidated
+                                         : cudaStreamCaptureStatusActive;
+  if (id != NULL) *id = made == NULL ? 0 : made->id;
+  if (graph != NULL) *graph = made;
+  if (dependencies != NULL) *dependencies = NULL; /* a graph is a list here */
+  if (count != NULL) *count = 0;
   return cudaSuccess;
+}
+
+GS_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
+                                            enum cudaStreamCaptureStatus *status) {
+  return cudaStreamGetCaptureInfo_v2(stream, status, NULL, NULL, NULL, NULL);
 }
 
 GS_EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,

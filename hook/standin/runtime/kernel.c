@@ -19,7 +19,7 @@ struct kernel_op {
 static void run_kernel(struct gs_op *op, cudaStream_t stream) {
   struct kernel_op *self = (struct kernel_op *)op;
   uint64_t start_ns = self->launch_ns > stream->end_ns ? self->launch_ns : stream->end_ns;
-  double duration_s = self->work_s / gs_device_speed(stream->device);
+  double duration_s = self->work_s / gs_page_speed(stream->gpu);
   stream->end_ns = start_ns + (uint64_t)(duration_s * NS_PER_S);
   if (self->function != NULL) self->function(self->data);
   gs_sleep_until(stream->end_ns);

@@ -80,14 +80,23 @@ void gs_page_link(int from, int to, double *bytes_per_s, double *latency_s) {
   if (latency > 0) *latency_s = latency;
 }
 
-static const char *node_name(void) {
+/* Looked up once, on a host thread: the environment may change under a worker's feet. */
+static pthread_once_t node_once = PTHREAD_ONCE_INIT;
+static char node[GHS_NAME_BYTES - 8];
+
+static void find_node(void) {
   const char *name = getenv("GREYHOUND_STANDIN_NODE");
   if (name == NULL || *name == '\0') name = getenv("SLURMD_NODENAME");
-  return name == NULL || *name == '\0' ? "localhost" : name;
+  snprintf(node, sizeof node, "%s", name == NULL || *name == '\0' ? "localhost" : name);
+}
+
+static const char *node_name(void) {
+  pthread_once(&node_once, find_node);
+  return node;
 }
 
 void gs_gpu_name(int device, char *name) {
-  snprintf(name, GHS_NAME_BYTES, "%.40s:%d", node_name(), gs_physical_device(device));
+  snprintf(name, GHS_NAME_BYTES, "%s:%d", node_name(), gs_physical_device(device) & 0xffff);
 }
 
 int gs_page_gpus_of_node(int *indices) {

@@ -33,6 +33,7 @@ struct CUgraph_st {
   struct gs_op *tail;
   cudaError_t error; /* first operation that couldn't be captured */
   cudaStream_t origin;
+  unsigned long long id; /* of the capture */
 };
 
 struct CUstream_st {
@@ -47,6 +48,7 @@ struct CUstream_st {
   int waiters;
   int refs;
   int device;
+  int gpu; /* index in the page */
   unsigned fork_generation;
   bool started;
   bool closing;
@@ -97,7 +99,7 @@ GS_EXPORT void gs_page_link(int from, int to, double *bytes_per_s, double *laten
 GS_EXPORT void gs_gpu_name(int device, char *name); /* GHS_NAME_BYTES */
 int gs_page_gpus_of_node(int *indices); /* physical indices of this node's GPUs; -1: no page */
 double gs_page_speed(int gpu);
-double gs_device_speed(int device);
+int gs_page_gpu(int device); /* index in the page */
 
 /* clock.c */
 GS_EXPORT void gs_sleep_until(uint64_t at_ns);

@@ -27,6 +27,7 @@ static cudaStream_t make_stream(int device) {
   pthread_cond_init(&stream->progress, NULL);
   stream->refs = 1;
   stream->device = device;
+  stream->gpu = gs_page_gpu(device);
   stream->fork_generation = gs_fork_generation;
   stream->next = registry;
   registry = stream;
