@@ -45,9 +45,10 @@ def read(job: str, record_dir: Path | None) -> dict[str, Any]:
         fail(f"job {job} has no status yet; record {run.record}", NO_STATUS)
     age = age_s(status)
     limit_s = STALE_S if live else RECORD_STALE_S
-    over = status["state"] in ("ended", "unmonitored") and not live
+    over = status["state"] == "ended" or (status["state"] == "unmonitored" and not live)
     stale = age is not None and age > limit_s and not over
-    return {**status, "source": "live" if live else "record", "age_s": age and round(age, 1), "stale": stale}
+    age = age if age is None else round(age, 1)
+    return {**status, "source": "live" if live else "record", "age_s": age, "stale": stale, "over": over}
 
 
 def _time_text(status: dict[str, Any]) -> str:
@@ -76,7 +77,7 @@ def _facts(status: dict[str, Any]) -> Table:
     table.add_row("iteration", str(status.get("iteration", 0)))
     table.add_row("iteration time", _time_text(status))
     tracked, ranks = status.get("tracked", 0), status.get("ranks", 0)
-    table.add_row("ranks", f"{tracked} tracked of {ranks} seen, {status.get('tasks') or 'n/a'} tasks")
+    table.add_row("ranks", f"{tracked} tracked of {ranks} seen")
     table.add_row("lost so far", lines.seconds(float(status.get("lost_s") or 0)))
     table.add_row("mode", str(status.get("mode")))
     return table
@@ -111,7 +112,7 @@ def command(job: str, record_dir: Path | None, as_json: bool, watch: bool) -> No
     if as_json:
         while True:
             click.echo(json.dumps(status))
-            if not watch or status["state"] == "ended":
+            if not watch or status["over"]:
                 return
             time.sleep(WATCH_S)
             status = read(job, record_dir)
@@ -120,7 +121,7 @@ def command(job: str, record_dir: Path | None, as_json: bool, watch: bool) -> No
         console.print(render(status))
         return
     with Live(render(status), console=console, auto_refresh=False) as live:
-        while status["state"] != "ended":
+        while not status["over"]:
             time.sleep(WATCH_S)
             status = read(job, record_dir)
             live.update(render(status), refresh=True)

@@ -14,6 +14,7 @@ SLOW_PERIOD_S = 1.0
 INTERCEPT_PERIOD_S = 5.0
 NOT_READY_PATIENCE_S = 30.0
 NOTICES_A_BATCH = 20
+DEAD_KEPT_S = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Analyzer:
         self._watches: dict[str, RankWatch] = {}
         self._refused: set[str] = set()
         self._not_ready_s: dict[str, float] = {}
+        self._dead_since_s: dict[str, float] = {}
         self._notices: list[str] = []
         self._unknown: set[str] = set()
         self._check = InterceptCheck(step_dir)
@@ -48,8 +50,7 @@ class Analyzer:
 
     def _slow_round(self, now_s: float) -> None:
         self._scan(now_s)
-        for watch in self._watches.values():
-            watch.check_alive()
+        self._let_go_of_the_dead(now_s)
         if not self._watches and now_s >= self._intercept_due_s:
             self._intercept_due_s = now_s + INTERCEPT_PERIOD_S
             self._missed = self._check.missed(now_s)
@@ -59,6 +60,15 @@ class Analyzer:
                 watch.heartbeat()
         for text in self._link.receive():
             self._obey(text)
+
+    def _let_go_of_the_dead(self, now_s: float) -> None:
+        """Rings of ended ranks are freed after a while: an elastic job restarts its ranks again and again."""
+        for name, watch in list(self._watches.items()):
+            if watch.check_alive():
+                continue
+            if now_s - self._dead_since_s.setdefault(name, now_s) > DEAD_KEPT_S:
+                watch.remove()
+                del self._watches[name], self._dead_since_s[name]
 
     def _scan(self, now_s: float) -> None:
         for path in ring_paths(self._step_dir):

@@ -4,6 +4,7 @@ In a synchronous job a fail-slow shows on every rank, a rank's own hiccup on few
 half of the tracked ranks are in slow phases that overlap in time, and closes when at least half of those recovered.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -84,6 +85,21 @@ def _needed(count: int) -> int:
     return max(1, (count + 1) // 2)
 
 
+def _busiest(phases: Iterable[Phase]) -> int:
+    """A time (ns) at which most of the phases are on."""
+    edges = []
+    for phase in phases:
+        edges.append((phase.onset_ns, 1))
+        if phase.end_ns is not None:
+            edges.append((phase.end_ns, -1))
+    moment, most, on = 0, 0, 0
+    for t_ns, step in sorted(edges):
+        on += step
+        if on > most:
+            moment, most = t_ns, on
+    return moment
+
+
 class EpisodeMerger:
     """Takes reports and the set of tracked ranks; `step` gives the episodes that opened or closed since."""
 
@@ -126,6 +142,7 @@ class EpisodeMerger:
         current = self.current
         if current is not None and (key in current.phases or self._joins(current, phase)):
             current.phases[key] = phase
+            self._candidates.pop(key, None)
         else:
             self._candidates[key] = phase
 
@@ -145,18 +162,21 @@ class EpisodeMerger:
         return changed
 
     def _try_open(self) -> Episode | None:
-        needed = _needed(len(self._tracked))
         ours = {key: phase for key, phase in self._candidates.items() if key in self._tracked}
-        for moment in sorted(phase.onset_ns for phase in ours.values()):
-            together = {key: phase for key, phase in ours.items() if phase.covers(moment)}
-            if len(together) >= needed:
-                reported = round(median(phase.reported for phase in together.values()))
-                episode = Episode(f"e{len(self.episodes) + 1}", reported, together)
-                self.episodes.append(episode)
-                for key in together:
-                    del self._candidates[key]
-                return episode
-        return None
+        needed = _needed(len(self._tracked))
+        if len(ours) < needed:
+            return None
+        moment = _busiest(ours.values())
+        together = {key: phase for key, phase in ours.items() if phase.covers(moment)}
+        if len(together) < needed:
+            return None
+        reported = round(median(phase.reported for phase in together.values()))
+        episode = Episode(f"e{len(self.episodes) + 1}", reported, together)
+        self.episodes.append(episode)
+        for key, phase in list(self._candidates.items()):
+            if key in together or self._joins(episode, phase):
+                episode.phases[key] = self._candidates.pop(key)
+        return episode
 
     def _try_close(self, episode: Episode, iteration: int, t_ns: int) -> bool:
         there = {key: phase for key, phase in episode.phases.items() if key in self._tracked}

@@ -14,6 +14,7 @@ from greyhound.control.states import State, StateMachine
 NOTICES_KEPT = 20
 PARTIAL_LOCK_S = 60.0
 SILENT_S = 15.0
+MISSING_NODE_S = 60.0
 STATUS_VERSION = 1
 
 
@@ -74,6 +75,7 @@ class Job:
         self._emit = emit
         self._tell = notice
         self._partial_since_s: float | None = None
+        self._tracking_since_s: float | None = None
         self._last = {"iteration": 0, "iteration_s": 0.0, "healthy_s": 0.0}
         self._most = {"ranks": 0, "tracked": 0}
         self._started_s = 0.0
@@ -132,6 +134,7 @@ class Job:
         self._most["tracked"] = max(self._most["tracked"], len(tracked))
         if tracked:
             self._measure(tracked)
+            self._tracking_since_s = now_s if self._tracking_since_s is None else self._tracking_since_s
         self.merger.set_tracked(set(tracked))
         self._follow_state(samples, tracked, now_s)
         for episode in self.merger.step(self.iteration, int(now_s * 1e9)):
@@ -200,6 +203,10 @@ class Job:
                 )
                 node.gone = True
                 node.samples = {}
+        missing = sorted(set(range(self.node_count)) - set(self.nodes))
+        if self._tracking_since_s is not None and now_s - self._tracking_since_s > MISSING_NODE_S and missing:
+            shown = ", ".join(str(index) for index in missing[:10]) + (", ..." if len(missing) > 10 else "")
+            self.notice(f"no word from {len(missing)} of {self.node_count} nodes (index {shown}); they run unmonitored")
 
     def _check_partial(self, samples: dict[str, RankSample], tracked: dict[str, RankSample], now_s: float) -> None:
         alive = [sample for sample in samples.values() if sample.alive]

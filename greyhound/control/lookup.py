@@ -1,5 +1,6 @@
 """Finds the records of a job: where it may lie, which step and run of it is the newest, and its live status."""
 
+import glob
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -101,7 +102,7 @@ def _recorded(roots: Iterable[Path], wanted: Wanted) -> dict[StepName, Path]:
 
 def _live(wanted: Wanted, shm: Path) -> dict[StepName, Path]:
     found = {}
-    for path in shm.glob(f"greyhound-*-{wanted.job}.*"):
+    for path in shm.glob(f"greyhound-*-{glob.escape(wanted.job)}.*"):
         parsed = parse_step_dir(path)
         if parsed is None or not (path / FILE).exists():
             continue

@@ -69,7 +69,7 @@ class Ranks:
                 process = subprocess.Popen(
                     command,
                     env={**environment, **rank_environment(rank, count, port)},
-                    stdin=subprocess.DEVNULL if count > 1 else None,
+                    stdin=subprocess.DEVNULL if count > 1 or _is_terminal(0) else None,
                     process_group=0,
                     preexec_fn=child.die_with_parent(signal.SIGTERM),
                 )
@@ -139,6 +139,14 @@ class Ranks:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+def _is_terminal(descriptor: int) -> bool:
+    """A rank runs in a process group of its own: reading from the terminal would stop it."""
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False
 
 
 def _has_ended(pid: int) -> bool:

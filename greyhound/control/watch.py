@@ -140,6 +140,11 @@ class RankWatch:
         """Unmap the ring."""
         self._ring.close()
 
+    def remove(self) -> None:
+        """Unmap the ring of an ended rank and remove its file."""
+        self.close()
+        self._ring.path.unlink(missing_ok=True)
+
 
 def own_mode(mode: str) -> int:
     """The control word for `on` or `observe`."""

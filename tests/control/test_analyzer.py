@@ -119,6 +119,15 @@ def test_ended_rank_is_not_alive(bench, tmp_path):
     assert not of_kind(bench.poll(), IterationBatch)[-1].ranks[0].alive
 
 
+def test_ring_of_an_ended_rank_is_freed_after_a_while(bench, tmp_path):
+    writer = RingWriter(tmp_path, 0)
+    bench.poll()
+    writer.end()
+    assert len(of_kind(bench.poll(5), IterationBatch)[-1].ranks) == 1
+    assert of_kind(bench.poll(70), IterationBatch)[-1].ranks == []
+    assert not writer.path.exists()
+
+
 def test_obeys_stop_and_ignores_what_it_does_not_know(bench, caplog):
     caplog.set_level("INFO")
     bench.poll()

@@ -95,6 +95,19 @@ def test_ranks_that_end_take_their_episode_with_them():
     assert (closed.open, closed.cause, closed.lost_s(30)) == (False, "its ranks ended", 20.0)
 
 
+def test_ranks_with_somewhat_different_onsets_are_one_episode():
+    jobs = merger(2)
+    jobs.report("0", report("opened", 10, 14))
+    jobs.report("1", report("opened", 11, 15))
+    (episode,) = jobs.step(15, 15 * S)
+    assert len(episode.phases) == 2
+    for rank in "01":
+        jobs.report(rank, report("closed", 10, 20))
+    assert jobs.step(20, 20 * S) == [episode]
+    assert jobs.step(21, 21 * S) == []
+    assert len(jobs.episodes) == 1
+
+
 steps = st.lists(
     st.tuples(st.sampled_from("abcd"), st.booleans(), st.integers(0, 50), st.integers(1, 20), st.booleans()),
     max_size=40,
@@ -119,3 +132,8 @@ def test_whatever_is_reported_each_episode_opens_and_closes_once(moves):
     assert len(set(closed)) == len(closed)
     assert all(episode.lost_s(now) >= 0 for episode in jobs.episodes)
     assert sum(episode.open for episode in jobs.episodes) <= 1
+    for key in "abcd":
+        jobs.report(key, report("closed", 0, now + 1))
+    jobs.step(now + 1, (now + 1) * S)
+    assert jobs.current is None
+    assert jobs.step(now + 2, (now + 2) * S) == []

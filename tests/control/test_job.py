@@ -105,7 +105,7 @@ def test_not_intercepted_is_said_only_without_rings():
 
 
 def test_only_some_ranks_locked_is_said_after_a_while():
-    bench = Bench()
+    bench = Bench(nodes=1)
     bench.batch(0, 30, locked=(True, False))
     assert bench.tick()["notices"] == []
     waited_s = 0.0
@@ -128,6 +128,16 @@ def test_silent_node_is_said_once_and_its_ranks_no_longer_count():
     assert status["tracked"] == 2
     assert len(bench.notices) == 1
     assert "silent" in bench.notices[0]
+
+
+def test_node_that_never_speaks_is_said():
+    bench = Bench(nodes=3)
+    for _ in range(14):
+        for node in (0, 2):
+            bench.batch(node, 30)
+        status = bench.tick(5.0)
+    assert bench.notices == ["no word from 1 of 3 nodes (index 1); they run unmonitored"]
+    assert status["tracked"] == 4
 
 
 def test_unmonitored_stays_until_the_end_with_its_reason():
