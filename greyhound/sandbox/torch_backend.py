@@ -1,5 +1,6 @@
 """Load the C++ torch backend over the stand-in and register it with torch.distributed (test bed only)."""
 
+import ctypes
 import importlib.machinery
 import importlib.util
 import os
@@ -8,7 +9,23 @@ from types import ModuleType
 
 BACKEND_NAME = "greyhound"
 _MODULE_NAME = "greyhound_torch_backend"
-_LIBRARY = Path(__file__).resolve().parent.parent / "_native" / "standin" / "libgreyhound_torch_backend.so"
+_STANDIN = Path(__file__).resolve().parent.parent / "_native" / "standin"
+_LIBRARY = _STANDIN / "libgreyhound_torch_backend.so"
+_RUNTIME = _STANDIN / "libcudart.so.12"
+_NCCL = _STANDIN / "libnccl.so.2"
+
+
+def preload_runtime() -> None:
+    """Load the stand-in's CUDA runtime before torch: a CUDA build brings its own, and the first one is found first."""
+    if _RUNTIME.exists():
+        ctypes.CDLL(str(_RUNTIME))
+
+
+def _name_nccl_for_the_hook() -> None:
+    """In a process where a CUDA build of torch has loaded a real NCCL, tell the hook which of the two is meant."""
+    libraries = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libnccl.so" in line}
+    if libraries - {str(_NCCL)}:
+        os.environ.setdefault("GREYHOUND_NCCL_LIB", str(_NCCL))
 
 
 def load() -> ModuleType:
@@ -17,8 +34,10 @@ def load() -> ModuleType:
     Raises:
         RuntimeError: the library isn't built, or was built for another torch or Python.
     """
+    preload_runtime()
     import torch.distributed  # noqa: F401  the library's types are registered by it
 
+    _name_nccl_for_the_hook()
     if not _LIBRARY.exists():
         raise RuntimeError(f"{_LIBRARY} is missing; build it with `make -C hook/standin torch_backend`")
     loader = importlib.machinery.ExtensionFileLoader(_MODULE_NAME, str(_LIBRARY))

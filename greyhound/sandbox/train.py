@@ -22,7 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from greyhound.sandbox import ranks
+from greyhound.sandbox import ranks, torch_backend
 
 if TYPE_CHECKING:
     from greyhound.sandbox.device_time import ModelledIteration
@@ -102,14 +102,14 @@ class Device:
 
 def start_world(me: ranks.RankEnvironment, options: argparse.Namespace) -> Device:
     """Choose the GPU, register the backend and initialise the world's process group."""
+    if options.backend == "greyhound":
+        torch_backend.preload_runtime()
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     native = None
     if options.backend == "greyhound":
-        from greyhound.sandbox import torch_backend
-
         native = torch_backend.register()
         torch_backend.choose_device(native, me.local_rank)
     timeout = timedelta(seconds=RENDEZVOUS_TIMEOUT_S)
