@@ -57,6 +57,7 @@ def compiler_call(stubs: list[str]) -> list[str]:
     return [
         *shlex.split(os.environ.get("CXX", "g++")),
         *["-std=gnu++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"],
+        "-Wno-maybe-uninitialized",  # GCC 14 sees it in torch's own headers, inlined into our code
         f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
         *includes,
         f"-I{INCLUDE}",
