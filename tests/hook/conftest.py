@@ -108,6 +108,31 @@ class Runner:
         return rings[0]
 
 
+class Stepwise:
+    """The stepwise scenario: one all-reduce at a time, when the test says so."""
+
+    def __init__(self, runner: Runner, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [runner.built.program, "stepwise"],
+            env=runner.variables(**variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        assert self.process.stdout and self.process.stdout.readline() == "ready\n"
+        self.ring = runner.ring()
+
+    def call(self) -> None:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write("go\n")
+        assert self.process.stdout.readline() == "called\n"
+
+    def end(self) -> None:
+        assert self.process.communicate(timeout=60) == ("", "")
+
+
 @pytest.fixture
 def runner(built: Built) -> Iterator[Runner]:
     step = Path(tempfile.mkdtemp(prefix="greyhound-test-", dir="/dev/shm"))

@@ -59,6 +59,16 @@ class Ring:
     def set_mode(self, mode: int) -> None:
         self.map[GH["OFF_MODE"] : GH["OFF_MODE"] + 4] = mode.to_bytes(4, "little")
 
+    def set_head(self, head: int) -> None:
+        self.map[GH["OFF_HEAD"] : GH["OFF_HEAD"] + 8] = head.to_bytes(8, "little")
+
+    def commit(self, slot: int, value: int | None = None) -> int:
+        """The commit word of a slot, after storing `value` in it if one is given."""
+        at = GH["OFF_RECORDS"] + GH["RECORD_BYTES"] * slot
+        if value is not None:
+            self.map[at : at + 8] = value.to_bytes(8, "little")
+        return int.from_bytes(self.map[at : at + 8], "little")
+
     def read(self, start: int = 0, most: int = 1 << 20) -> tuple[np.ndarray, int, int]:
         """Records from index `start`, the next index, and how many were lost."""
         out = np.zeros(most, RECORD)
@@ -86,7 +96,10 @@ class Ring:
     @property
     def counts(self) -> dict[tuple[int, int, int], int]:
         rows = np.frombuffer(self.map, COUNT, GH["COUNT_SLOTS"], GH["OFF_COUNTS"])
-        return {(int(r["comm"]), int(r["kind"]), int(r["peer"])): int(r["count"]) for r in rows[rows["comm"] > 1]}
+        used = rows[rows["comm"] > 1]
+        found = {(int(r["comm"]), int(r["kind"]), int(r["peer"])): int(r["count"]) for r in used}
+        assert len(found) == len(used), "two rows for one key"
+        return found
 
     @property
     def inflight(self) -> np.ndarray:

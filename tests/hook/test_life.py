@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.conftest import Runner
+from tests.hook.conftest import Runner, Stepwise
 from tests.hook.ring_view import GH
 
 UNMONITORED = "greyhound: this process runs unmonitored: "
@@ -98,21 +98,16 @@ def test_child_of_a_process_without_one_may_open_its_own(runner: Runner) -> None
 
 
 def test_muting_and_back(runner: Runner) -> None:
-    process = subprocess.Popen(
-        [runner.built.program, "stepwise"], env=runner.variables(), stdin=-1, stdout=-1, stderr=-1, text=True, bufsize=1
-    )
-    assert process.stdin and process.stdout and process.stdout.readline() == "ready\n"
-    ring = runner.ring()
+    program = Stepwise(runner)
     states = []
     for mode in ("OBSERVE", "MUTED", "MUTED", "ON"):
-        ring.set_mode(GH[f"MODE_{mode}"])
-        process.stdin.write("go\n")
-        assert process.stdout.readline() == "called\n"
-        states.append((ring.hook_state, len(ring.ops())))
-    assert process.communicate() == ("", "")
+        program.ring.set_mode(GH[f"MODE_{mode}"])
+        program.call()
+        states.append((program.ring.hook_state, len(program.ring.ops()), *program.ring.counts.values()))
+    program.end()
     running, muted = GH["STATE_RUNNING"], GH["STATE_MUTED"]
-    assert states == [(running, 2), (muted, 2), (muted, 2), (running, 3)]
-    assert ring.hook_flags == GH["FLAG_UNCOUNTED"], "calls went uncounted"
+    assert states == [(running, 2, 1), (muted, 2, 1), (muted, 2, 1), (running, 3, 2)]
+    assert program.ring.hook_flags == GH["FLAG_UNCOUNTED"], "calls went uncounted"
 
 
 def test_control_page_for_the_plugin(runner: Runner) -> None:

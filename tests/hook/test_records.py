@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.hook.conftest import Built, Runner
+from tests.hook.conftest import NATIVE, Built, Runner, Stepwise, compile_c
 from tests.hook.ring_view import GH, Ring
 
 SIZES = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1]
@@ -159,7 +159,9 @@ def test_threads_lose_and_invent_nothing(runner: Runner) -> None:
     for comm in ring.comms:
         seq = records["seq"][(records["comm"] == comm["hash"]) & (records["op"] < 16)]
         assert sorted(seq) == list(range(4 * 3 * calls))
-        assert ring.counts[(int(comm["hash"]), GH["COUNT_COLLECTIVE"], -1)] == 4 * calls
+        counts = {key[1:]: n for key, n in ring.counts.items() if key[0] == comm["hash"]}
+        received = {(GH["COUNT_RECV"], peer): 4 * calls // 50 for peer in range(50)}
+        assert counts == {(GH["COUNT_COLLECTIVE"], -1): 4 * calls, (GH["COUNT_SEND"], 1): 4 * calls, **received}
 
 
 def test_first_calls_of_eight_threads_at_once(runner: Runner) -> None:
@@ -177,16 +179,37 @@ def test_reader_counts_what_was_overrun(runner: Runner) -> None:
     assert (np.diff(records["commit"].astype(np.int64)) > 0).all()
 
 
+def test_a_slot_that_another_writer_holds_is_left_alone(runner: Runner) -> None:
+    program = Stepwise(runner, GREYHOUND_RING_RECORDS="1024")
+    found = []
+    # a writer a lap behind that hasn't finished; one a lap ahead; an ordinary older record
+    for head, commit in ((5000, 0), (6000, 6000 + 1024 + 1), (7000, 7000 - 1024 + 1)):
+        program.ring.set_head(head)
+        program.ring.commit(head % 1024, commit)
+        program.call()
+        found.append(program.ring.commit(head % 1024))
+    program.end()
+    assert found == [0, 6000 + 1024 + 1, 7000 + 1]
+
+
+def test_reader_beside_eight_writers_reads_whole_records(runner: Runner) -> None:
+    hook, root = runner.built.hook, runner.built.root
+    rpath = f"-Wl,-rpath,{hook.parent}:{runner.built.nccl.parent}"
+    libraries = ["-Wl,--no-as-needed", hook, runner.built.nccl, hook.with_name("libgreyhound_reader.so")]
+    program = compile_c(root / "stress", NATIVE / "stress.c", *libraries, rpath)
+    assert runner.clean(program, "40000", LD_PRELOAD=None, GREYHOUND_RING_RECORDS="1024").startswith("read ")
+
+
 def test_reader_stops_at_a_record_being_written_but_not_for_ever(runner: Runner) -> None:
     runner.program("threads", CALLS="20", GREYHOUND_RING_RECORDS="1024")
     ring = runner.ring()
     hole = 100
-    ring.map[GH["OFF_RECORDS"] + 64 * hole : GH["OFF_RECORDS"] + 64 * hole + 8] = bytes(8)
+    ring.commit(hole, 0)
     _, following, lost = ring.read(ring.head - 300)
     assert (following, lost) == (ring.head, 0)
     records, following, lost = ring.read()  # the hole is 542 behind: given up
     assert (len(records), following, lost) == (ring.head - 1, ring.head, 1)
-    ring.map[GH["OFF_HEAD"] : GH["OFF_HEAD"] + 8] = (hole + 400).to_bytes(8, "little")
+    ring.set_head(hole + 400)
     records, following, lost = ring.read()  # 400 behind: may still come
     assert (len(records), following, lost) == (hole, hole, 0)
 
