@@ -323,3 +323,20 @@ def test_version_and_texts() -> None:
     assert version.value == 22803
     assert lib.nccl.ncclGetErrorString(REMOTE_ERROR).startswith(b"remote process exited")
     assert lib.nccl.ncclGetErrorString(77) == b"unknown result code"
+
+
+def abort_unfinished(rank: Rank) -> None:
+    """The second rank never comes."""
+    comm, config = c.c_void_p(), nonblocking()
+    with pytest.raises(NcclError):
+        lib("ncclCommInitRankConfig", c.byref(comm), 2, rank.unique_id(), 0, c.byref(config))
+    time.sleep(0.05)
+    assert async_error(comm) == IN_PROGRESS
+    with pytest.raises(NcclError, match="still being made"):
+        total(comm, 1.0)
+    lib("ncclCommAbort", comm)
+    assert total(rank.comm(), 1.0) == 1
+
+
+def test_a_communicator_that_never_gets_complete_can_be_aborted() -> None:
+    run_ranks(1, abort_unfinished)

@@ -54,13 +54,12 @@ def speeds(rank: Rank, page: Page) -> tuple[float, float, float, float]:
 
 
 def test_a_gpu_at_half_speed_takes_twice_as_long_at_once(page: Page) -> None:
-    (healthy0, same0, gemm0, speed0), (healthy1, slow1, gemm1, speed1) = run_ranks(
-        2, speeds, page, env=environment(page)
-    )
+    first, second = run_ranks(2, speeds, page, env=environment(page))
+    (healthy0, same0, gemm0, speed0), (healthy1, slow1, gemm1, speed1) = first, second
     assert (speed0, speed1) == (1.0, 0.5)
-    assert same0 / healthy0 == pytest.approx(1.0, rel=0.25)
-    assert slow1 / healthy1 == pytest.approx(2.0, rel=0.25)
-    assert gemm1 / gemm0 == pytest.approx(2.0, rel=0.25)
+    assert same0 / healthy0 == pytest.approx(1.0, rel=0.3)
+    assert slow1 / healthy1 == pytest.approx(2.0, rel=0.3)
+    assert gemm1 / gemm0 == pytest.approx(2.0, rel=0.3)
 
 
 def send_or_recv(rank: Rank, bytes_: int) -> float:
@@ -79,7 +78,7 @@ def transfers(rank: Rank) -> tuple[float, float]:
 def test_a_transfer_takes_latency_and_bytes_over_rate(page: Page) -> None:
     page.link(0, 1, bytes_per_s=50e6, latency_s=0.02)
     received_s, first_byte_s = run_ranks(2, transfers, env=environment(page))[1]
-    assert received_s == pytest.approx(4 * MIB / 50e6 + 0.02, rel=0.25)
+    assert received_s == pytest.approx(4 * MIB / 50e6 + 0.02, rel=0.3)
     assert 0.015 < first_byte_s < 0.06
 
 
@@ -95,7 +94,7 @@ def all_reduce(rank: Rank, bytes_: int) -> float:
 def test_a_ring_feels_its_slow_link(page: Page, size: int) -> None:
     page.link(1, 2 % size, bytes_per_s=50e6)
     expected_s = 2 * (size - 1) / size * 4 * MIB / 50e6
-    assert max(run_ranks(size, all_reduce, 4 * MIB, env=environment(page))) == pytest.approx(expected_s, rel=0.25)
+    assert max(run_ranks(size, all_reduce, 4 * MIB, env=environment(page))) == pytest.approx(expected_s, rel=0.3)
 
 
 def test_a_link_outside_the_ring_is_not_felt(page: Page) -> None:
@@ -103,30 +102,21 @@ def test_a_link_outside_the_ring_is_not_felt(page: Page) -> None:
     assert max(run_ranks(4, all_reduce, 4 * MIB, env=environment(page))) < 2.0
 
 
-def changes(rank: Rank, page: Page) -> tuple[float, float, float]:
+def changes(rank: Rank, page: Page) -> list[float]:
     place(rank)
-    comm, stream, data = rank.comm(), new_stream(), np.zeros(MIB, np.uint8)
-
-    def one() -> float:
-        call = "ncclSend" if rank.rank == 0 else "ncclRecv"
-        return duration_s(stream, lambda: lib(call, data, Size(MIB), 1, 1 - rank.rank, comm, stream))
-
-    def set_rate(bytes_per_s: float) -> None:
+    comm, stream, data = rank.comm(), new_stream(), np.zeros(4 * MIB, np.uint8)
+    call, durations_s = "ncclSend" if rank.rank == 0 else "ncclRecv", []
+    for bytes_per_s in (20e6, 10e6, 0):
         if rank.rank == 0:
             page.link(0, 1, bytes_per_s=bytes_per_s)
         rank.share(None)
-
-    set_rate(20e6)
-    slow = one()
-    set_rate(10e6)
-    slower = one()
-    set_rate(0)
-    return slow, slower, one()
+        durations_s.append(duration_s(stream, lambda: lib(call, data, Size(data.size), 1, 1 - rank.rank, comm, stream)))
+    return durations_s
 
 
 def test_a_link_changes_while_the_job_runs(page: Page) -> None:
-    slow, slower, free = run_ranks(2, changes, page, env=environment(page))[1]
-    assert slower / slow == pytest.approx(2.0, rel=0.25)
+    slow, slower, free = map(max, zip(*run_ranks(2, changes, page, env=environment(page)), strict=True))
+    assert slower / slow == pytest.approx(2.0, rel=0.3)
     assert free < slow
 
 

@@ -40,8 +40,10 @@ ncclResult_t gs_comm_open(ncclComm_t comm, struct gs_member *mine) {
   memcpy(mine->gpu, comm->gpu, sizeof mine->gpu);
   mine->device = comm->device;
   mine->address = gs_random();
+  pthread_mutex_lock(&comm->data_lock); /* an abort may come while it is being made */
   comm->listener = gs_listen_local(mine->address, GS_DATA);
   comm->control.listener = gs_listen_local(mine->address, GS_CONTROL);
+  pthread_mutex_unlock(&comm->data_lock);
   if (comm->listener >= 0 && comm->control.listener >= 0 && comm->wake >= 0 &&
       comm->control.wake >= 0)
     return ncclSuccess;
@@ -57,17 +59,21 @@ static int *no_sockets(int n) {
 
 ncclResult_t gs_comm_complete(ncclComm_t comm, int rank, int nranks, struct gs_member *members,
                               uint64_t hash) {
+  pthread_mutex_lock(&comm->data_lock);
   comm->hash = hash;
   comm->out_fds = no_sockets(nranks);
   comm->in_fds = no_sockets(nranks);
   comm->control.fds = no_sockets(nranks);
   comm->page_gpu = calloc((size_t)nranks, sizeof *comm->page_gpu);
-  if (!comm->out_fds || !comm->in_fds || !comm->control.fds || !comm->page_gpu)
-    return gs_error(ncclSystemError, "out of memory for a communicator of %d ranks", nranks);
-  for (int i = 0; i < nranks; i++) comm->page_gpu[i] = gs_page_find(members[i].gpu);
-  comm->rank = rank;
-  comm->nranks = nranks;
-  comm->members = members;
+  bool ok = comm->out_fds && comm->in_fds && comm->control.fds && comm->page_gpu;
+  for (int i = 0; ok && i < nranks; i++) comm->page_gpu[i] = gs_page_find(members[i].gpu);
+  if (ok) {
+    comm->rank = rank;
+    comm->nranks = nranks;
+    comm->members = members;
+  }
+  pthread_mutex_unlock(&comm->data_lock);
+  if (!ok) return gs_error(ncclSystemError, "out of memory for a communicator of %d ranks", nranks);
   pthread_mutex_lock(&comm->lock);
   if (comm->error == ncclInProgress) comm->error = ncclSuccess;
   pthread_mutex_unlock(&comm->lock);
@@ -246,6 +252,7 @@ static void in_child(void) {
   for (struct ncclComm *comm = registry; comm != NULL; comm = comm->next) close_everything(comm);
   registry = NULL;
   pthread_mutex_init(&registry_lock, NULL);
+  gs_pace_after_fork();
 }
 
 __attribute__((constructor)) static void watch_forks(void) {

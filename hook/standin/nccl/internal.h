@@ -236,5 +236,6 @@ struct gs_pace gs_pace_of(ncclComm_t comm, int peer);
 size_t gs_pace_piece(struct gs_pace pace, size_t available);
 uint64_t gs_pace_reserve(struct gs_pace pace, int from_gpu, int to_gpu, size_t bytes,
                          uint64_t ready_ns);
+void gs_pace_after_fork(void);
 
 #endif

@@ -36,3 +36,5 @@ uint64_t gs_pace_reserve(struct gs_pace pace, int from_gpu, int to_gpu, size_t b
   pthread_mutex_unlock(&lock);
   return end_ns;
 }
+
+void gs_pace_after_fork(void) { pthread_mutex_init(&lock, NULL); }

@@ -54,6 +54,7 @@ static int get_device_count(void) {
 static void in_child(void) {
   gs_fork_generation++;
   gs_stream_forget_all();
+  gs_capture_after_fork();
 }
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }

@@ -21,6 +21,11 @@ struct CUgraph_st *gs_capture_of(cudaStream_t stream) {
   return graph;
 }
 
+void gs_capture_after_fork(void) {
+  pthread_mutex_init(&capture_lock, NULL);
+  capturing = 0;
+}
+
 static void append(struct CUgraph_st *graph, struct gs_op *op) {
   op->next = NULL;
   if (graph->head == NULL)

@@ -86,6 +86,7 @@ void gs_streams_leave_capture(const struct CUgraph_st *graph); /* under the capt
 /* graph.c: appends op to the graph that the stream captures; false if it captures none. */
 bool gs_capture(cudaStream_t stream, struct gs_op *op, cudaError_t *error);
 struct CUgraph_st *gs_capture_of(cudaStream_t stream);
+void gs_capture_after_fork(void);
 bool gs_join_capture(cudaStream_t stream, struct CUgraph_st *graph);
 
 /* device.c */
