@@ -99,6 +99,14 @@ def test_communicators_made_in_a_group_are_known_after_it(runner: Runner) -> Non
     assert split["parent"] == world["hash"] and world["children"] == 2
 
 
+def test_the_first_communicator_is_made_in_a_group(runner: Runner) -> None:
+    runner.program("first_in_group")
+    ring = runner.ring()
+    assert ring.ops() == ["comm_init", "comm_init", "group", "all_reduce"] and ring.hook_flags == 0
+    assert [(int(c["rank"]), int(c["size"]), int(c["state"])) for c in ring.comms] == [(0, 2, 2), (1, 2, 2)]
+    assert ring.records["comm"][3] == ring.comms[1]["hash"]
+
+
 def test_refused_calls_are_marked_and_not_counted(runner: Runner) -> None:
     assert "result 5" in runner.program("errors", FAKE_FAIL="ncclAllReduce")
     ring = runner.ring()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.conftest import NATIVE, Runner, build_hook, compile_c
+from tests.hook.conftest import NATIVE, Runner, build_hook, compile_c, shared
 
 pytestmark = pytest.mark.sanitizer
 ASAN = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
@@ -24,6 +24,8 @@ def sanitized(runner: Runner, name: str, flags: list[str]) -> Path:
     rpath = f"-Wl,-rpath,{root}:{runner.built.nccl.parent}"
     libraries = ["-Wl,--no-as-needed", hook, runner.built.nccl, rpath]
     compile_c(root / "program", *flags, NATIVE / "program.c", *libraries)
+    cudart = shared(root / "libcudart.so.12", NATIVE / "fake_cudart.c", soname="libcudart.so.12")
+    compile_c(root / "graphs", *flags, NATIVE / "graphs.c", *libraries, cudart)
     compile_c(root / "stress", *flags, NATIVE / "stress.c", hook.with_name("libgreyhound_reader.so"), *libraries)
     return root
 
@@ -40,6 +42,12 @@ def test_scenarios(runner: Runner, name: str, flags: list[str], scenario: str) -
     runner.environment["CALLS"] = "200"
     run(runner, str(root / "program"), scenario)
     assert runner.ring().head > 0
+
+
+@pytest.mark.parametrize(("name", "flags"), [("asan", ASAN), ("tsan", TSAN)])
+def test_graphs(runner: Runner, name: str, flags: list[str]) -> None:
+    root = sanitized(runner, name, flags)
+    assert run(runner, str(root / "graphs")) == "launches 11\n" and runner.ring().hook_flags == 0
 
 
 @pytest.mark.parametrize(("name", "flags"), [("asan", ASAN), ("tsan", TSAN)])

@@ -121,6 +121,17 @@ static void groups(void) {
   CHECK(ncclGroupSimulateEnd(NULL));
 }
 
+/* The very first communicator of the process is made in a group, as torch does with several
+ * devices. */
+static void first_in_group(void) {
+  ncclComm_t made[2];
+  CHECK(ncclGroupStart());
+  CHECK(ncclCommInitRank(&made[0], 2, unique(1), 0));
+  CHECK(ncclCommInitRankConfig(&made[1], 2, unique(2), 1, NULL));
+  CHECK(ncclGroupEnd());
+  CHECK(ncclAllReduce(a, b, 1, 7, 0, made[1], STREAM));
+}
+
 static void reuse(void) {
   ncclComm_t first = world(1), second;
   CHECK(ncclAllReduce(a, b, 1, 7, 0, first, STREAM));
@@ -259,6 +270,7 @@ static const struct {
 } scenarios[] = {{"every_operation", every_operation},
                  {"identities", identities},
                  {"groups", groups},
+                 {"first_in_group", first_in_group},
                  {"reuse", reuse},
                  {"many", many},
                  {"threads", threads},
