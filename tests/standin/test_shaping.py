@@ -39,17 +39,21 @@ def duration_s(stream: c.c_void_p, work: Callable[[], None]) -> float:
     return elapsed_s(start, end)
 
 
+def modelled_s(stream: c.c_void_p, work: Callable[[], None]) -> float:
+    """Behind a long kernel, so that the host's own delays don't count: exact on a busy machine too."""
+    kernel(stream, 0.3)
+    return duration_s(stream, work)
+
+
 def speeds(rank: Rank, page: Page) -> tuple[float, float, float, float]:
     place(rank)
     stream = new_stream()
-    kernel(stream, 0.001)  # starts the worker
-    sync(stream)
-    healthy = duration_s(stream, lambda: kernel(stream, 0.1))
+    healthy = modelled_s(stream, lambda: kernel(stream, 0.1))
     rank.share(None)
     if rank.rank == 1:
         page.speed(1, 0.5)
-    slow = duration_s(stream, lambda: kernel(stream, 0.1))
-    gemm = duration_s(stream, lambda: lib.cuda.standinGemm(stream, 2048, 0, 300))
+    slow = modelled_s(stream, lambda: kernel(stream, 0.1))
+    gemm = modelled_s(stream, lambda: lib.cuda.standinGemm(stream, 2048, 0, 300))
     return healthy, slow, gemm, lib.cuda.standinGpuSpeed()
 
 
@@ -57,9 +61,9 @@ def test_a_gpu_at_half_speed_takes_twice_as_long_at_once(page: Page) -> None:
     first, second = run_ranks(2, speeds, page, env=environment(page))
     (healthy0, same0, gemm0, speed0), (healthy1, slow1, gemm1, speed1) = first, second
     assert (speed0, speed1) == (1.0, 0.5)
-    assert same0 / healthy0 == pytest.approx(1.0, rel=0.3)
-    assert slow1 / healthy1 == pytest.approx(2.0, rel=0.3)
-    assert gemm1 / gemm0 == pytest.approx(2.0, rel=0.3)
+    assert same0 / healthy0 == pytest.approx(1.0, rel=0.01)
+    assert slow1 / healthy1 == pytest.approx(2.0, rel=0.01)
+    assert gemm1 / gemm0 == pytest.approx(2.0, rel=0.01)
 
 
 def send_or_recv(rank: Rank, bytes_: int) -> float:
@@ -77,9 +81,9 @@ def transfers(rank: Rank) -> tuple[float, float]:
 
 def test_a_transfer_takes_latency_and_bytes_over_rate(page: Page) -> None:
     page.link(0, 1, bytes_per_s=50e6, latency_s=0.02)
-    received_s, first_byte_s = run_ranks(2, transfers, env=environment(page))[1]
-    assert received_s == pytest.approx(4 * MIB / 50e6 + 0.02, rel=0.3)
-    assert 0.015 < first_byte_s < 0.06
+    long_s, short_s = map(max, zip(*run_ranks(2, transfers, env=environment(page)), strict=True))
+    assert 0.95 < long_s / (4 * MIB / 50e6 + 0.02) < 2.0
+    assert 0.95 < short_s / 0.02 < 3.0
 
 
 def all_reduce(rank: Rank, bytes_: int) -> float:
@@ -94,7 +98,7 @@ def all_reduce(rank: Rank, bytes_: int) -> float:
 def test_a_ring_feels_its_slow_link(page: Page, size: int) -> None:
     page.link(1, 2 % size, bytes_per_s=50e6)
     expected_s = 2 * (size - 1) / size * 4 * MIB / 50e6
-    assert max(run_ranks(size, all_reduce, 4 * MIB, env=environment(page))) == pytest.approx(expected_s, rel=0.3)
+    assert 0.95 < max(run_ranks(size, all_reduce, 4 * MIB, env=environment(page))) / expected_s < 2.0
 
 
 def test_a_link_outside_the_ring_is_not_felt(page: Page) -> None:
@@ -116,7 +120,7 @@ def changes(rank: Rank, page: Page) -> list[float]:
 
 def test_a_link_changes_while_the_job_runs(page: Page) -> None:
     slow, slower, free = map(max, zip(*run_ranks(2, changes, page, env=environment(page)), strict=True))
-    assert slower / slow == pytest.approx(2.0, rel=0.3)
+    assert 1.4 < slower / slow < 3.0
     assert free < slow
 
 

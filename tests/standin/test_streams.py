@@ -37,12 +37,13 @@ def test_the_host_runs_ahead(_rank: Rank) -> None:
 @isolated
 def test_kernels_on_one_stream_follow_each_other_exactly(_rank: Rank) -> None:
     stream, start, end = new_stream(), new_event(), new_event()
+    kernel(stream, 0.3)  # the host's own delays don't count behind it
     lib("cudaEventRecord", start, stream)
     for _ in range(20):
         kernel(stream, 0.002)
     lib("cudaEventRecord", end, stream)
     sync(stream)
-    assert elapsed_s(start, end) == pytest.approx(0.04, rel=0.2)
+    assert elapsed_s(start, end) == pytest.approx(0.04, rel=0.01)
 
 
 @isolated
@@ -50,11 +51,11 @@ def test_a_kernel_launched_in_the_past_counts_from_there(_rank: Rank) -> None:
     stream, start, end = new_stream(), new_event(), new_event()
     lib("cudaEventRecord", start, stream)
     launch_ns = lib.cuda.standinNow()
-    time.sleep(0.05)
-    kernel(stream, 0.08, launch_ns)
+    time.sleep(0.3)
+    kernel(stream, 0.5, launch_ns)
     lib("cudaEventRecord", end, stream)
     sync(stream)
-    assert elapsed_s(start, end) == pytest.approx(0.08, rel=0.2)
+    assert elapsed_s(start, end) < 0.75
 
 
 @isolated
