@@ -4,7 +4,6 @@ TERM: drains the nodes' goodbyes for at most DRAIN_S, writes `end`, ends Redis, 
 """
 
 import logging
-import os
 import sys
 import time
 from typing import Any
@@ -16,7 +15,7 @@ from greyhound.control.events import EventLog
 from greyhound.control.job import Job
 from greyhound.control.logs import log_to
 from greyhound.control.messages import Bye, MessageError, UnknownKindError, decode
-from greyhound.control.node import Stopper
+from greyhound.control.node import PARENT_DIED, Stopper
 from greyhound.control.notify import Notifier, NotifyError
 from greyhound.control.record import Record, open_record
 from greyhound.control.status import FILE, StatusWriter
@@ -25,6 +24,7 @@ DRAIN_S = 1.0
 ROUND_S = 0.2
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0
+MOST_RESTARTS = 3
 NOTIFY_S = 0.4
 
 log = logging.getLogger(__name__)
@@ -164,20 +164,50 @@ def _notifier(arguments: NodeArguments) -> Notifier | None:
     return Notifier(send)
 
 
-def _serve(arguments: NodeArguments, token: bytes, master: Master) -> redis_server.RedisServer | None:
-    """The step's Redis, or None, with the reason in status and log."""
-    try:
-        return redis_server.start(
-            token,
-            arguments.head_address or "127.0.0.1",
-            arguments.prefix,
-            arguments.step_dir,
-            arguments.settings.redis_server,
-        )
-    except redis_server.RedisUnavailableError as error:
-        log.error("unmonitored: %s", error)
-        master.lost(str(error))
-        return None
+class RedisKeeper:
+    """The step's Redis; one that dies is started again a few times, then the job is unmonitored."""
+
+    def __init__(self, arguments: NodeArguments, token: bytes, master: Master) -> None:
+        self._arguments = arguments
+        self._token = token
+        self._master = master
+        self._server: redis_server.RedisServer | None = None
+        self._restarts = 0
+        self._start()
+
+    @property
+    def bus(self) -> Bus | None:
+        """The master's connection, None while there is no server."""
+        return self._server.bus if self._server else None
+
+    def _start(self) -> None:
+        arguments = self._arguments
+        address = arguments.head_address or "127.0.0.1"
+        binary = arguments.settings.redis_server
+        try:
+            self._server = redis_server.start(self._token, address, arguments.prefix, arguments.step_dir, binary)
+        except redis_server.RedisUnavailableError as error:
+            log.error("unmonitored: %s", error)
+            self._master.lost(str(error))
+
+    def check(self) -> None:
+        """Notice a dead server and start another; the analyzers find it by the same list of ports."""
+        if self._server is None or self._server.process.poll() is None:
+            return
+        died = f"redis-server died: {child.describe_exit(self._server.process.returncode)}"
+        self.stop()
+        self._restarts += 1
+        if self._restarts > MOST_RESTARTS:
+            self._master.lost(f"{died}, {self._restarts} times")
+            return
+        self._master.job.notice(f"{died}; started again")
+        self._start()
+
+    def stop(self) -> None:
+        """End the server."""
+        if self._server is not None:
+            self._server.stop()
+        self._server = None
 
 
 def main() -> int:
@@ -193,22 +223,18 @@ def main() -> int:
         return 2
     master = Master(arguments, record, _notifier(arguments))
     master.publish_status()
-    server = _serve(arguments, token, master)
-    bus = server.bus if server else None
+    redis = RedisKeeper(arguments, token, master)
     try:
         while not stopper.reason:
-            if server is not None and server.process.poll() is not None:
-                master.lost(f"redis-server died: {child.describe_exit(server.process.returncode)}")
-                bus = None
-            master.round(bus)
-        if os.getppid() == 1 or stopper.reason == "its parent process died":
+            redis.check()
+            master.round(redis.bus)
+        if stopper.reason == PARENT_DIED:
             master.lost("the head's analyzer died; the job goes on")
         else:
-            master.drain(bus, arguments.node_count)
+            master.drain(redis.bus, arguments.node_count)
         master.finish(stopper.reason)
     finally:
-        if server is not None:
-            server.stop()
+        redis.stop()
     return 0
 
 

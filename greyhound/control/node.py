@@ -30,21 +30,27 @@ if TYPE_CHECKING:
     from greyhound.control.analyzer import Analyzer
 
 MASTER_GRACE_S = 1.6
+PARENT_DIED = "its parent process died"
 
 log = logging.getLogger(__name__)
 
 
+# What may be sent to a whole step without meaning us: scancel --signal, batch signals before the time limit, Ctrl-C.
+IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+
+
 class Stopper:
-    """Turns TERM and INT into a flag and a reason."""
+    """Turns TERM into a flag and a reason, and ignores every other signal that a step may get."""
 
     def __init__(self) -> None:
         self.reason = ""
         self._parent = os.getppid()
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, self._on_signal)
+        signal.signal(signal.SIGTERM, self._on_signal)
+        for signum in IGNORED:
+            signal.signal(signum, signal.SIG_IGN)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        self.reason = self.reason or ("the step ended" if os.getppid() == self._parent else "its parent process died")
+        self.reason = self.reason or ("the step ended" if os.getppid() == self._parent else PARENT_DIED)
 
 
 class MasterChild:
@@ -149,18 +155,21 @@ def main() -> int:
     master = MasterChild(arguments, text)
     if arguments.node_index == 0:
         master.start()
+    analyzer: Analyzer | None = None
     try:
         analyzer = build(arguments, token)
         reason = run(arguments, analyzer, stopper, master.check)
         log.info("ending: %s", reason)
         analyzer.finish(reason)
     except ImportError as error:
-        # A package or the C reader is missing here: the installation's fault, not the job's.
+        # A package or the C reader is missing here: the installation's fault, not the job's. The step directory
+        # stays, by which whoever started this process sees a failure.
         log.error("unmonitored: the analyzer can't be loaded: %s", error)
         return 1
     finally:
         master.stop()
-        remove_step_dir(arguments.step_dir)
+        if analyzer is not None:
+            remove_step_dir(arguments.step_dir)
     return 0
 
 
