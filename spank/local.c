@@ -56,7 +56,9 @@ static void send_off(void) {
 void gh_local_decide(void) {
   struct gh_spec spec;
   char token[GH_TOKEN_HEX + 1];
-  /* First of all: an srun inside a watched step must never reuse what the outer one drew. */
+  /* Slurm gives the option to one instance alone, first or not. */
+  if (!gh_claim(GH_ENV_CLAIM) && !gh_plugin.is_given) return;
+  /* Before all else: an srun inside a watched step must never reuse what the outer one drew. */
   send_off();
   effective_spec(&spec);
   if (spec.mode == GH_OPT_OFF || is_heterogeneous()) return;

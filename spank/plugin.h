@@ -16,6 +16,9 @@
 /* Where Slurm keeps the option of sbatch and salloc for the sruns inside. */
 #define GH_ENV_INHERITED "SLURM_SPANK__SLURM_SPANK_OPTION_greyhound_greyhound"
 
+/* The process in which a first instance of the plugin is at work. */
+#define GH_ENV_CLAIM "SLURM_GREYHOUND_PROCESS"
+
 #define GH_TOKEN_BYTES 32
 #define GH_TOKEN_HEX (2 * GH_TOKEN_BYTES)
 
@@ -32,6 +35,10 @@ void gh_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void gh_unmonitored(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void gh_warn(const char *sentence);  /* to the user */
 void gh_quiet(const char *sentence); /* to the daemon's log alone */
+
+/* claim.c. False where another instance in this process was first: plugstack.conf may load
+ * the plugin twice, even from two copies, which share no variable but the environment. */
+bool gh_claim(const char *variable);
 
 /* local.c: srun. allocator.c: sbatch, salloc. */
 void gh_local_decide(void);

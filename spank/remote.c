@@ -21,6 +21,7 @@ static struct {
   struct gh_step step;
   pid_t waiter; /* 0: this step is not watched here */
   uint32_t tasks_left;
+  pid_t last_exit;
   bool signalled; /* a task was ended by a signal: so may our process have been */
 } state;
 
@@ -28,7 +29,8 @@ static struct {
 
 /* What an enclosing watched step left in the environment belongs to that step alone. */
 static void clean_environment(spank_t spank) {
-  static const char *const OURS[] = {GH_ENV_TOKEN, GH_ENV_SPEC, "GREYHOUND_DIR",
+  static const char *const OURS[] = {GH_ENV_TOKEN,           GH_ENV_SPEC,
+                                     GH_ENV_CLAIM,           "GREYHOUND_DIR",
                                      "GREYHOUND_NODE_INDEX", "GREYHOUND_TOKEN"};
   for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) spank_unsetenv(spank, OURS[i]);
   char *preload = gh_step_getenv(spank, "LD_PRELOAD");
@@ -170,6 +172,7 @@ void gh_remote_user_init(spank_t spank) {
   struct gh_spec spec;
   char token[GH_TOKEN_HEX + 1] = "", why[WHY_BYTES] = "";
   bool wanted = false;
+  if (!gh_claim(GH_ENV_CLAIM)) return;
   if (gh_step_has_tasks(spank)) {
     spank_get_item(spank, S_JOB_NODEID, &state.step.node_index);
     wanted = read_decision(spank, &spec, token, why);
@@ -222,7 +225,11 @@ static void finish(int stop_ms) {
 
 void gh_remote_task_exit(spank_t spank) {
   int status = 0;
+  pid_t pid = 0;
   if (state.waiter <= 0) return;
+  /* Loaded twice, we hear of every exit twice, in a row. */
+  if (spank_get_item(spank, S_TASK_PID, &pid) == ESPANK_SUCCESS && pid == state.last_exit) return;
+  state.last_exit = pid;
   if (spank_get_item(spank, S_TASK_EXIT_STATUS, &status) == ESPANK_SUCCESS && WIFSIGNALED(status))
     state.signalled = true;
   if (state.tasks_left > 0 && --state.tasks_left == 0) finish(STOP_MS);

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -63,6 +64,24 @@ def test_a_missing_header_is_explained_with_the_mend(tmp_path):
     for words in (str(tmp_path), "libslurm-dev", "slurm-devel", "SLURM_INCLUDE=DIR"):
         assert words in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@needs_headers
+def test_another_slurm_release_rebuilds_the_plugin_and_the_same_one_does_not(tmp_path):
+    out = f"OUT={tmp_path}/out"
+    assert "spank_greyhound.so" in make("plugin", out)
+    assert "spank_greyhound.so" not in make("plugin", out)
+    found = re.search(r"^spank\.h: (\S+)/slurm/spank\.h", make("headers"), re.MULTILINE)
+    newer = tmp_path / "include" / "slurm"
+    shutil.copytree(Path(found[1]) / "slurm", newer)
+    header = newer / "slurm_version.h"
+    text, count = re.subn(r"(SLURM_VERSION_NUMBER) 0x\w+", r"\1 0x630b02", header.read_text())
+    assert count == 1
+    header.write_text(text)
+    output = make("plugin", out, f"SLURM_INCLUDE={tmp_path}/include")
+    assert f"{newer}/spank.h (Slurm 99.11.2)" in output
+    assert "loads into Slurm 99.11 only" in output
+    assert "spank_greyhound.so" in output
 
 
 @needs_headers

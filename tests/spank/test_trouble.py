@@ -166,3 +166,18 @@ def test_the_hook_s_folder_with_a_blank_is_refused(rig: Rig, folder: Path):
     shutil.copy(rig.native / "greyhound_waiter", path)
     rig.plugstack(f"python={rig.python}", f"native={path}")
     assert_unmonitored(rig, "no path with a blank or a colon")
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_plugin_that_is_listed_twice_watches_once(rig: Rig, folder: Path, copied):
+    plugin = rig.native / "spank_greyhound.so"
+    second = Path(shutil.copy(plugin, folder / "copy.so")) if copied else plugin
+    lines = [f"optional {path} python={rig.python} native={rig.native}\n" for path in (plugin, second)]
+    rig.sandbox.layout.plugstack.write_text("".join(lines))
+    # The last task to end still finds the directory after the others have gone.
+    task = "sleep 0.$((SLURM_PROCID * 3)); ls -d $GREYHOUND_DIR; echo $LD_PRELOAD"
+    done = rig.srun("-N1", "--ntasks-per-node=3", "--greyhound=on", "/bin/sh", "-c", task)
+    assert done.returncode == 0
+    assert done.stdout.count("/dev/shm/greyhound-") == 3
+    assert done.stdout.splitlines().count(str(rig.native / HOOK)) == 3
+    assert "unmonitored" not in done.stderr
