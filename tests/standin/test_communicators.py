@@ -3,6 +3,8 @@
 import ctypes as c
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -340,3 +342,23 @@ def abort_unfinished(rank: Rank) -> None:
 
 def test_a_communicator_that_never_gets_complete_can_be_aborted() -> None:
     run_ranks(1, abort_unfinished)
+
+
+def beside_a_real_runtime(rank: Rank, real: Path) -> None:
+    """As in a process with a CUDA build of torch: the same soname is taken, by a library without our functions."""
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libcudart.so.12", "-x", "c", "/dev/null", "-o", real], check=True
+    )
+    program = (
+        "import ctypes as c, sys\n"
+        "c.CDLL(sys.argv[1], mode=c.RTLD_GLOBAL)\n"
+        "version = c.c_int()\n"
+        "assert c.CDLL(sys.argv[2]).ncclGetVersion(c.byref(version)) == 0\n"
+        "print(version.value)\n"
+    )
+    command = [sys.executable, "-c", program, real, LIBRARY_DIR / "libnccl.so.2"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "22803\n"
+
+
+def test_loads_beside_another_library_with_the_runtimes_soname(tmp_path: Path) -> None:
+    run_ranks(1, beside_a_real_runtime, tmp_path / "libcudart-real.so")
