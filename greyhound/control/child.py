@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+NICE = 10
 
 
 def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None]:
@@ -28,9 +29,9 @@ def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None]:
 
 
 def be_modest() -> None:
-    """Nice 10, first choice of the out-of-memory killer; the training goes first."""
+    """Nice 10 (where the waiter hasn't seen to it), first choice of the out-of-memory killer: training goes first."""
     with contextlib.suppress(OSError):
-        os.nice(10)
+        os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.getpriority(os.PRIO_PROCESS, 0)))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

@@ -142,6 +142,14 @@ class Master:
         now_s = time.time()
         self.job.tick(now_s)
         self.job.finish(now_s, reason)
+        self._leave()
+
+    def abandon(self, reason: str) -> None:
+        """The master must go although the job does not end."""
+        self.lost(reason)
+        self._leave()
+
+    def _leave(self) -> None:
         self.publish_status(force=True)
         if self._notifier is not None:
             self._notifier.finish(NOTIFY_S)
@@ -229,10 +237,10 @@ def main() -> int:
             redis.check()
             master.round(redis.bus)
         if stopper.reason == PARENT_DIED:
-            master.lost("the head's analyzer died; the job goes on")
+            master.abandon("the head's analyzer died; the job goes on")
         else:
             master.drain(redis.bus, arguments.node_count)
-        master.finish(stopper.reason)
+            master.finish(stopper.reason)
     finally:
         redis.stop()
     return 0

@@ -1,5 +1,6 @@
 """The analyzer over synthetic rings and a bus in memory: reports, refused rings, a master that isn't there."""
 
+import os
 import time
 
 import pytest
@@ -89,13 +90,19 @@ def test_bad_rings_are_refused_once_and_others_go_on(bench, tmp_path):
     (tmp_path / "ring.2.2").write_bytes(b"x" * len(whole))
     (tmp_path / "ring.3.3").symlink_to("/etc/passwd")
     (tmp_path / "ring.4.4").mkdir()
+    foreign = tmp_path / "ring.5.5"
+    foreign.write_bytes(whole)
+    if os.geteuid() == 0:
+        os.chown(foreign, 12345, 12345)
+    else:
+        foreign.chmod(0)
     messages = bench.poll(2)
     bench.train(good, 40, 1.0)
     messages += bench.poll(2)
     batches = of_kind(messages, IterationBatch)
     notices = [notice for batch in batches for notice in batch.notices]
-    assert len(notices) == 4
-    for name in ("ring.1.1: truncated", "ring.2.2: not a ring", "ring.3.3", "ring.4.4"):
+    assert len(notices) == 5
+    for name in ("ring.1.1: truncated", "ring.2.2: not a ring", "ring.3.3", "ring.4.4", "ring.5.5"):
         assert sum(name in notice for notice in notices) == 1
     assert [sample.locked for sample in batches[-1].ranks] == [True]
 

@@ -8,6 +8,8 @@ import sys
 import psutil
 import pytest
 
+from greyhound.config import Settings, native_dir
+from greyhound.control import local
 from greyhound.control.events import read_events
 from greyhound.control.local import preload, sweep_dead_launches
 from greyhound.control.names import StepName, step_dir
@@ -115,6 +117,10 @@ def test_killed_analyzer_or_master_leaves_the_job_unharmed(launch, tmp_path, vic
     assert sorted(out.split()) == sorted(["rank", "0", "done", "rank", "1", "done"])
     assert err.count("unmonitored") == 1, err
     assert "SIGKILL" in err or "head's analyzer died" in err
+    assert "no report" in err
+    assert read_status(record(tmp_path, process) / "status.json")["state"] == "unmonitored"
+    kinds = [event["kind"] for event in read_events(record(tmp_path, process) / "events.jsonl")]
+    assert kinds[-1] == "unmonitored" and kinds.count("unmonitored") == 1
     assert step_dirs(process.pid) == []
 
 
@@ -135,6 +141,29 @@ def test_killed_redis_is_started_again_and_signals_to_the_step_are_ignored(launc
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert "unmonitored" not in err
+
+
+def test_interrupt_reaches_the_ranks_and_their_exit_code_counts(launch, tmp_path):
+    ready = tmp_path / "ready"
+    script = f'trap "exit 9" INT; touch {ready}; while :; do sleep 0.05; done'
+    process = launch(tmp_path, "--mode", "off", "--", "sh", "-c", script)
+    wait_for("the rank", ready.exists)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 9
+
+
+def test_no_room_in_shared_memory_is_said_and_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "SHM", tmp_path)
+    monitor = local.Monitor(Settings(record_dir=str(tmp_path)), 8, native_dir(), print)
+    full = os.statvfs_result((4096, 4096, 100, 0, 10, 9, 9, 9, 0, 255))
+    with monkeypatch.context() as patch, pytest.raises(local.UnmonitoredError, match="0 MiB free, 40 MiB are needed"):
+        patch.setattr(local.os, "statvfs", lambda path: full)
+        monitor.start()
+    monitor.step_dir = tmp_path / "missing" / "greyhound-0-local-1.0.0.n0"
+    with pytest.raises(local.UnmonitoredError, match="missing"):
+        monitor.start()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_killed_launcher_leaves_nothing(launch, tmp_path):
