@@ -15,7 +15,7 @@ ncclComm_t gs_comm_make(void) {
   if (comm == NULL) return NULL;
   comm->magic = COMM_MAGIC;
   comm->refs = 1;
-  comm->fork_generation = gs_fork_generation;
+  comm->fork_generation = gs_forks();
   comm->rank = comm->nranks = -1;
   comm->device = gs_current_device();
   gs_gpu_name(comm->device, comm->gpu); /* here, on the caller's thread: see page.c */
@@ -160,7 +160,7 @@ static ncclResult_t check_handle(ncclComm_t comm) {
   if (comm == NULL) return gs_error(ncclInvalidArgument, "the communicator is NULL");
   if (comm->magic != COMM_MAGIC)
     return gs_error(ncclInvalidArgument, "%p is no communicator, or was destroyed", (void *)comm);
-  if (comm->fork_generation != gs_fork_generation)
+  if (comm->fork_generation != gs_forks())
     return gs_error(ncclInvalidUsage,
                     "the communicator was made before fork(): only the parent can use it");
   return ncclSuccess;

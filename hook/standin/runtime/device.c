@@ -59,6 +59,8 @@ static void in_child(void) {
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
+unsigned gs_forks(void) { return gs_fork_generation; }
+
 int gs_current_device(void) { return current_device; }
 
 int gs_physical_device(int device) {

@@ -10,6 +10,9 @@
 #include "standin.h"
 
 #define GS_EXPORT __attribute__((visibility("default")))
+#ifndef GS_SHARED /* what libnccl.so.2 uses; there it is reached through nccl/runtime_link.c */
+#define GS_SHARED GS_EXPORT
+#endif
 #define GS_MAX_DEVICES 64
 
 struct gs_op;
@@ -72,13 +75,13 @@ struct CUevent_st {
 cudaError_t gs_fail(cudaError_t error);
 
 /* stream.c: takes ownership of op, also on error. */
-GS_EXPORT cudaError_t gs_enqueue(cudaStream_t stream, struct gs_op *op);
+GS_SHARED cudaError_t gs_enqueue(cudaStream_t stream, struct gs_op *op);
 /* The stream behind a handle (0 and the special handles: the device's default stream). */
-GS_EXPORT cudaStream_t gs_stream(cudaStream_t handle);
+GS_SHARED cudaStream_t gs_stream(cudaStream_t handle);
 /* The same for a resolved stream that isn't capturing. */
 cudaError_t gs_push(cudaStream_t stream, struct gs_op *op);
 /* Puts op at the stream's end; on error op stays the caller's. */
-GS_EXPORT cudaError_t gs_append(cudaStream_t stream, struct gs_op *op);
+GS_SHARED cudaError_t gs_append(cudaStream_t stream, struct gs_op *op);
 void gs_stream_forget_all(void);
 cudaError_t gs_stream_sync_all(void);
 void gs_streams_leave_capture(const struct CUgraph_st *graph); /* under the capture lock */
@@ -90,19 +93,20 @@ void gs_capture_after_fork(void);
 bool gs_join_capture(cudaStream_t stream, struct CUgraph_st *graph);
 
 /* device.c */
-GS_EXPORT extern unsigned gs_fork_generation; /* grows in every fork child */
-GS_EXPORT int gs_current_device(void);
-GS_EXPORT int gs_physical_device(int device);
+extern unsigned gs_fork_generation; /* grows in every fork child */
+GS_SHARED unsigned gs_forks(void);  /* the same */
+GS_SHARED int gs_current_device(void);
+GS_SHARED int gs_physical_device(int device);
 
 /* page.c: index of a GPU's name in the page, -1 if there is none. */
-GS_EXPORT int gs_page_find(const char *name);
-GS_EXPORT void gs_page_link(int from, int to, double *bytes_per_s, double *latency_s);
-GS_EXPORT void gs_gpu_name(int device, char *name); /* GHS_NAME_BYTES */
+GS_SHARED int gs_page_find(const char *name);
+GS_SHARED void gs_page_link(int from, int to, double *bytes_per_s, double *latency_s);
+GS_SHARED void gs_gpu_name(int device, char *name); /* GHS_NAME_BYTES */
 int gs_page_gpus_of_node(int *indices); /* physical indices of this node's GPUs; -1: no page */
 double gs_page_speed(int gpu);
 int gs_page_gpu(int device); /* index in the page */
 
 /* clock.c */
-GS_EXPORT void gs_sleep_until(uint64_t at_ns);
+GS_SHARED void gs_sleep_until(uint64_t at_ns);
 
 #endif
