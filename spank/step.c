@@ -29,6 +29,17 @@ static void paths(const struct gh_site *site, struct gh_step *step) {
            site->native);
 }
 
+/* Slurm tells the restart count of a job in the batch step alone (seen on 22.05; 0 in the
+ * others), but srun passes on the batch step's variable. */
+static uint32_t restart_count(spank_t spank, uint32_t told) {
+  char *text = gh_step_getenv(spank, "SLURM_RESTART_COUNT");
+  char *end = text;
+  unsigned long count = text ? strtoul(text, &end, 10) : 0;
+  bool valid = text && end != text && *end == '\0' && count <= UINT32_MAX;
+  free(text);
+  return valid && count > told ? (uint32_t)count : told;
+}
+
 int gh_step_facts(spank_t spank, const struct gh_site *site, struct gh_step *step,
                   const char **what) {
   gid_t *groups = NULL;
@@ -56,6 +67,7 @@ int gh_step_facts(spank_t spank, const struct gh_site *site, struct gh_step *ste
       ESPANK_SUCCESS)
     return -1;
   step->who.groups = groups;
+  step->restart = restart_count(spank, step->restart);
   paths(site, step);
   return 0;
 }

@@ -120,11 +120,15 @@ class Rig:
 
     def batch(self, *arguments: str, script: str) -> str:
         """Run a batch script to its end; its output."""
-        path, output = self.records_dir / "script.sh", self.records_dir / "batch.txt"
-        path.write_text(f"#!/bin/bash\n{script}\n")
-        done = self.run("sbatch", "--wait", "-o", str(output), *arguments, str(path))
+        output = self.records_dir / "batch.txt"
+        done = self.run("sbatch", "--wait", "-o", str(output), *arguments, self.script(script))
         assert output.exists(), done.stderr
         return output.read_text()
+
+    def script(self, body: str) -> str:
+        path = self.records_dir / "script.sh"
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        return str(path)
 
     def records(self) -> list[Record]:
         return [parse_record(path) for path in sorted(self.records_dir.glob("*[0-9]"))]

@@ -174,3 +174,13 @@ def test_a_node_process_that_ends_tidily_by_itself_is_no_trouble(rig: Rig, folde
     train = "touch $GREYHOUND_DIR/ring.1.1; while test -e $GREYHOUND_DIR; do sleep 0.02; done; sleep 0.2"
     done = rig.srun("--greyhound=on", "/bin/sh", "-c", train)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_requeued_job_has_another_restart_count(rig: Rig):
+    requeue = "[ -n \"$SLURM_RESTART_COUNT\" ] || { trap '' TERM; scontrol requeue $SLURM_JOB_ID; sleep 60; }"
+    script = f"srun --export=NONE /bin/sh -c 'PATH=/bin:/usr/bin; {TRAIN}'\n{requeue}"
+    job = rig.sandbox.submit("--greyhound=on", "--requeue", "-o", "/dev/null", rig.script(script))
+    until(lambda: len(rig.records()) == 2, "the second run of the job", limit_s=60)
+    rig.sandbox.wait(job)
+    assert {record.option("--restart") for record in rig.records()} == {"0", "1"}
+    assert {record.option("--step-dir").split(".", 1)[1] for record in rig.records()} == {"0.0.n0", "0.1.n0"}
