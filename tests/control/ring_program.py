@@ -1,6 +1,6 @@
 """A synthetic rank: writes a ring as the hook would, CALLS all-reduces an iteration, slow between two iterations.
 
-python ring_program.py ITERATIONS SECONDS [--slow FROM TO FACTOR] [--exit CODE] [--kill-self]
+python ring_program.py ITERATIONS SECONDS [--slow FROM TO FACTOR] [--exit CODE] [--kill-self] [--until FILE]
 """
 
 import argparse
@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--slow", nargs=3, type=float, default=(0, 0, 1))
     parser.add_argument("--exit", type=int, default=0)
     parser.add_argument("--kill-self", action="store_true")
+    parser.add_argument("--until", type=Path, help="end early once this file is there")
     given = parser.parse_args()
     folder = os.environ.get("GREYHOUND_DIR")
     rank = int(os.environ.get("RANK", "0"))
@@ -77,6 +78,8 @@ def main() -> None:
     first, last, factor = given.slow
     due = time.monotonic()
     for iteration in range(given.iterations):
+        if given.until and given.until.exists():
+            break
         seconds = given.seconds * (factor if first <= iteration < last else 1)
         for call in range(CALLS):
             if writer:

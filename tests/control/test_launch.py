@@ -109,17 +109,20 @@ def test_term_is_forwarded_and_everything_ends(launch, tmp_path):
 
 @pytest.mark.parametrize("victim", ["greyhound.control.node", "greyhound.control.master"])
 def test_killed_analyzer_or_master_leaves_the_job_unharmed(launch, tmp_path, victim):
-    process = launch(tmp_path, "-n", 2, "--", *ring_program(100, 0.05))
+    enough = tmp_path / "enough"
+    process = launch(tmp_path, "-n", 2, "--", *ring_program(100000, 0.05, "--until", enough))
     wait_for_status(process.pid, "tracking")
     child_with(process, victim).kill()
+    kept = record(tmp_path, process) / "status.json"
+    wait_for("unmonitored", lambda: read_status(kept)["state"] == "unmonitored")
+    enough.touch()
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert sorted(out.split()) == sorted(["rank", "0", "done", "rank", "1", "done"])
     assert err.count("unmonitored") == 1, err
     assert "SIGKILL" in err or "head's analyzer died" in err
     assert "no report" in err
-    assert read_status(record(tmp_path, process) / "status.json")["state"] == "unmonitored"
-    kinds = [event["kind"] for event in read_events(record(tmp_path, process) / "events.jsonl")]
+    kinds = [event["kind"] for event in read_events(kept.with_name("events.jsonl"))]
     assert kinds[-1] == "unmonitored" and kinds.count("unmonitored") == 1
     assert step_dirs(process.pid) == []
 
