@@ -13,9 +13,12 @@ from greyhound.detect.baseline import Baseline
 from greyhound.detect.changepoint import Bocd
 
 # Windows in which a slow-down is looked for: iterations -> how many of them may be fast.
-_WINDOWS = {5: 0, 6: 0, 8: 1, 12: 2, 20: 4, 40: 8}
+_WINDOWS = {4: 0, 5: 0, 6: 0, 8: 1, 12: 2, 20: 4, 40: 8}
 _SHORT = 8  # windows up to this one need a change point, or times far outside the healthy spread
 _EVIDENT_DEVIATIONS = 3.0
+# The shortest window is for shifts so large that no jitter of this rank explains them: deviations, times threshold.
+_GROSS = 4
+_GROSS_DEVIATIONS, _GROSS_THRESHOLDS = 6.0, 2.0
 _LEEWAY_DEVIATIONS = 0.25  # how far below half the shift a slow iteration may lie
 _REMAINDER = 0.2  # share of an episode's height that may remain when it ends
 _HISTORY = max(_WINDOWS)
@@ -187,11 +190,16 @@ class Tracker:
             if length > _SHORT:
                 certain = self._is_slow(window, fast_allowed)
             else:
-                evident = newly_changed or window[0] > _EVIDENT_DEVIATIONS * self._baseline.spread
-                certain = evident and self._is_slow(window, fast_allowed) and self._is_level(window[fast_allowed:])
+                certain = self._is_evident(window, newly_changed) and self._is_slow(window, fast_allowed) and self._is_level(window[fast_allowed:])
             if certain:
                 return self._since_onset(recent, length)
         return None
+
+    def _is_evident(self, excess: list[float], newly_changed: bool) -> bool:
+        """Whether a short window (sorted) may be trusted: a change point there, or all of it far outside the spread."""
+        if len(excess) <= _GROSS:
+            return excess[0] > max(_GROSS_DEVIATIONS * self._baseline.spread, _GROSS_THRESHOLDS * self._opens_at)
+        return newly_changed or excess[0] > _EVIDENT_DEVIATIONS * self._baseline.spread
 
     def _is_slow(self, excess: list[float], fast_allowed: int) -> bool:
         """Whether a window (sorted) lies above the threshold, nearly all of it and beyond the error of its median."""

@@ -42,6 +42,16 @@ def test_step_is_found_and_so_is_its_end(factor, spread, onset):
     assert last.lost_s == pytest.approx(50 * 0.7 * (factor - 1), rel=0.15)
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.03])
+def test_gross_step_is_found_in_four_iterations_and_three_slow_ones_are_none(spread):
+    step = 0.7 * jitter(60, spread)
+    step[30:] *= 1.5
+    assert [finding.reported for finding in opened(step)] == [33]
+    hiccup = 0.7 * jitter(60, spread)
+    hiccup[30:33] *= 1.5
+    assert opened(hiccup) == []
+
+
 def test_most_steps_are_found_in_time_under_heavy_jitter():
     delays, slowdowns = [], []
     for seed in range(40):
