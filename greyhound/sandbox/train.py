@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tp", type=_positive, default=1, help="tensor-parallel size (default 1)")
     parser.add_argument("--pp", type=_positive, default=1, help="pipeline-parallel size (default 1)")
     parser.add_argument("--dp", type=_positive, help="data-parallel size (default: the rest of the ranks)")
-    parser.add_argument("--micro-batches", type=_positive, default=6, help="per iteration and replica (default 6)")
+    parser.add_argument("--micro-batches", type=_positive, default=8, help="per iteration and replica (default 8)")
     parser.add_argument("--steps", type=_positive, default=60, help="iterations (default 60)")
     parser.add_argument("--layers", type=_positive, help="transformer layers (default: one per pipeline stage)")
     parser.add_argument("--seed", type=int, default=1234, help="of weights and data (default 1234)")

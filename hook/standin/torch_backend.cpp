@@ -301,9 +301,9 @@ int device_count() {
   return count;
 }
 
-void device_time(double work_s, uint64_t launch_ns) {
-  TORCH_CHECK(RT(standinKernel)(compute_stream(), launch_ns, work_s) == cudaSuccess, kName,
-              ": standinKernel failed");
+void device_time(double work_s) {
+  TORCH_CHECK(RT(standinKernel)(compute_stream(), device_free_ns.load(), work_s) == cudaSuccess,
+              kName, ": standinKernel failed");
 }
 
 void synchronize() { CUDA(RT(cudaStreamSynchronize)(compute_stream())); }
@@ -319,9 +319,10 @@ PYBIND11_MODULE(greyhound_torch_backend, m) {
         py::arg("index"));
   m.def("device_count", &device_count);
   m.def("device_time", &device_time,
-        "Enqueue work_s seconds (at full speed) of modelled kernel time; launch_ns is "
-        "CLOCK_MONOTONIC, 0 means now.",
-        py::arg("work_s"), py::arg("launch_ns") = 0, py::call_guard<py::gil_scoped_release>());
+        "Enqueue work_s seconds (at full speed) of modelled kernel time. It begins when the stream "
+        "is free and the "
+        "last operation that the host waited for was done.",
+        py::arg("work_s"), py::call_guard<py::gil_scoped_release>());
   m.def("synchronize", &synchronize, "Block until the modelled kernels are done.",
         py::call_guard<py::gil_scoped_release>());
 }

@@ -78,6 +78,16 @@ cudaStream_t compute_stream() {
   return stream;
 }
 
+/* When the last operation that the host waited for was done on the device. A GPU's host runs ahead,
+ * so that the next kernel would begin then, however long Python takes to get there. */
+std::atomic<uint64_t> device_free_ns{0};
+
+void raise_to(std::atomic<uint64_t> &at, uint64_t value) {
+  uint64_t seen = at.load();
+  while (seen < value && !at.compare_exchange_weak(seen, value)) {
+  }
+}
+
 struct Comm {
   ncclComm_t handle = nullptr;
   cudaStream_t stream = nullptr;
@@ -120,6 +130,15 @@ class Completion {
   const std::shared_ptr<Comm> &comm() const { return comm_; }
 
   void record() {
+    auto *stamp = new std::shared_ptr<std::atomic<uint64_t>>(done_ns_);
+    CUDA(RT(cudaLaunchHostFunc)(
+        comm_->stream,
+        [](void *data) {
+          auto *owned = static_cast<std::shared_ptr<std::atomic<uint64_t>> *>(data);
+          (*owned)->store(RT(standinNow)());
+          delete owned;
+        },
+        stamp));
     CUDA(RT(cudaEventRecord)(event_, comm_->stream));
     recorded_ = true;
   }
@@ -132,6 +151,7 @@ class Completion {
     ncclResult_t state = ncclSuccess;
     NCCL(ncclCommGetAsyncError(comm_->handle, &state));
     check_nccl(state, "an operation in flight (has a peer died?)");
+    raise_to(device_free_ns, done_ns_->load());
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto &copy : copies_) {
       copy();
@@ -143,6 +163,7 @@ class Completion {
   std::shared_ptr<Comm> comm_;
   cudaEvent_t event_ = nullptr;
   std::atomic<bool> recorded_{false};
+  std::shared_ptr<std::atomic<uint64_t>> done_ns_ = std::make_shared<std::atomic<uint64_t>>(0);
   std::mutex mutex_;
   Tensors tensors_;
   std::vector<std::function<void()>> copies_;
