@@ -20,12 +20,12 @@ from greyhound.control.notify import Notifier, NotifyError
 from greyhound.control.record import Record, open_record
 from greyhound.control.status import FILE, StatusWriter
 
-DRAIN_S = 1.0
+DRAIN_S = 0.8
 ROUND_S = 0.2
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0
 MOST_RESTARTS = 3
-NOTIFY_S = 0.4
+NOTIFY_S = 0.3
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from greyhound.control.status import FILE, StatusWriter, read_status
 if TYPE_CHECKING:
     from greyhound.control.analyzer import Analyzer
 
-MASTER_GRACE_S = 1.6
+MASTER_GRACE_S = 1.5
 PARENT_DIED = "its parent process died"
 
 log = logging.getLogger(__name__)
