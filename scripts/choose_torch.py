@@ -17,8 +17,18 @@ UNPACK_FACTOR = 2.2  # wheels unpack to about twice their size, and pip keeps th
 
 def plan(python: Path, requirement: str) -> list[dict[str, object]] | None:
     """Return pip's plan (its `install` report entries) for `requirement`, or None where it can't be had."""
-    command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-q", "--dry-run",
-               "--report", "-", requirement]
+    command = [
+        str(python),
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "-q",
+        "--dry-run",
+        "--report",
+        "-",
+        requirement,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return None
@@ -39,7 +49,7 @@ def is_cpu(entries: list[dict[str, object]]) -> bool:
 
 def size_bytes(url: str) -> int:
     if url.startswith("file:"):
-        path = Path(urllib.request.url2pathname(url[len("file:"):].removeprefix("//")))
+        path = Path(urllib.request.url2pathname(url[len("file:") :].removeprefix("//")))
         return path.stat().st_size if path.exists() else 0
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=20) as answer:
@@ -52,8 +62,10 @@ def check_disk(venv: Path, download_bytes: int) -> None:
     need = int(download_bytes * (1 + UNPACK_FACTOR))
     free = shutil.disk_usage(venv).free
     if free < need:
-        sys.exit(f"greyhound install: torch needs about {need / 1e9:.1f} GB of disk below {venv}, "
-                 f"{free / 1e9:.1f} GB are free; make room, or put a CPU build within pip's reach")
+        sys.exit(
+            f"greyhound install: torch needs about {need / 1e9:.1f} GB of disk below {venv}, "
+            f"{free / 1e9:.1f} GB are free; make room, or put a CPU build within pip's reach"
+        )
 
 
 def main() -> None:
@@ -71,8 +83,11 @@ def main() -> None:
         print(f"greyhound install: {requirement}, a CPU build, {total / 1e6:.0f} MB", flush=True)
     else:
         total = max(total, CUDA_GUESS_BYTES)
-        print(f"greyhound install: only a CUDA build of {requirement} is on offer: {total / 1e9:.1f} GB to download, "
-              f"about {total * UNPACK_FACTOR / 1e9:.0f} GB on disk; this takes a while", flush=True)
+        print(
+            f"greyhound install: only a CUDA build of {requirement} is on offer: {total / 1e9:.1f} GB to download, "
+            f"about {total * UNPACK_FACTOR / 1e9:.0f} GB on disk; this takes a while",
+            flush=True,
+        )
     check_disk(venv, total)
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "on", requirement]
     sys.exit(subprocess.run(command, check=False).returncode)

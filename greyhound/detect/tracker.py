@@ -190,7 +190,11 @@ class Tracker:
             if length > _SHORT:
                 certain = self._is_slow(window, fast_allowed)
             else:
-                certain = self._is_evident(window, newly_changed) and self._is_slow(window, fast_allowed) and self._is_level(window[fast_allowed:])
+                certain = (
+                    self._is_evident(window, newly_changed)
+                    and self._is_slow(window, fast_allowed)
+                    and self._is_level(window[fast_allowed:])
+                )
             if certain:
                 return self._since_onset(recent, length)
         return None

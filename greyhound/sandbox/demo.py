@@ -62,16 +62,25 @@ class Demo:
     def greyhound(self, *arguments: str) -> str:
         """Run a `greyhound` command as a user would, in the sandbox's environment; its standard output."""
         command = [sys.executable, "-m", "greyhound", *arguments]
-        done = subprocess.run(
-            command, env=self.sandbox.env(), capture_output=True, text=True, timeout=60, check=False
-        )
+        done = subprocess.run(command, env=self.sandbox.env(), capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
             raise DemoError(f"`greyhound {' '.join(arguments)}` failed: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
     def submit(self) -> None:
-        train = [sys.executable, "-m", "greyhound.sandbox.train", "--tp", "2", "--pp", "2",
-                 "--steps", str(self.steps), "--json-log", str(self.training_log)]
+        train = [
+            sys.executable,
+            "-m",
+            "greyhound.sandbox.train",
+            "--tp",
+            "2",
+            "--pp",
+            "2",
+            "--steps",
+            str(self.steps),
+            "--json-log",
+            str(self.training_log),
+        ]
         self.job = self.sandbox.submit(f"--output={self.output}", str(TEMPLATE), *train)
         self.say(f"sbatch megatron.sbatch: job {self.job}, TP2 DP2 PP2 on 4 nodes x 2 GPUs, --greyhound=on")
 
@@ -141,8 +150,10 @@ def problems(demo: Demo, result: truth.Comparison) -> list[str]:
     if not 0 <= result.delay <= MAX_DELAY:
         found.append(f"reported {result.delay} iterations after the injection; at most {MAX_DELAY} are allowed")
     if result.slowdown_error > MAX_SLOWDOWN_ERROR:
-        found.append(f"slowdown {result.slowdown_reported:.2f}x reported, {result.slowdown_true:.2f}x measured by the "
-                     f"training: more than {MAX_SLOWDOWN_ERROR:.0%} apart")
+        found.append(
+            f"slowdown {result.slowdown_reported:.2f}x reported, {result.slowdown_true:.2f}x measured by the "
+            f"training: more than {MAX_SLOWDOWN_ERROR:.0%} apart"
+        )
     for kind in ("suspect", "recovered"):
         if (count := len(demo.events(kind))) != 1:
             found.append(f"{count} events of kind {kind}; exactly one was to be reported")

@@ -52,8 +52,9 @@ def parse_training_log(lines: Iterable[str], monotonic_offset_s: float) -> list[
     """Read the trainer's JSON lines; `monotonic_offset_s` = time.time() - time.monotonic() on the same host."""
     rows = [json.loads(line) for line in lines if line.strip()]
     return [
-        TrainedIteration(int(r["iteration"]), str(r["loss_hex"]), float(r["time_s"]),
-                         int(r["end_ns"]) / 1e9 + monotonic_offset_s)
+        TrainedIteration(
+            int(r["iteration"]), str(r["loss_hex"]), float(r["time_s"]), int(r["end_ns"]) / 1e9 + monotonic_offset_s
+        )
         for r in rows
     ]
 
@@ -92,8 +93,9 @@ def true_slowdown(log: Sequence[TrainedIteration], injection: Injection) -> floa
     return median_time_s(log, start + 1, end - 1) / median_time_s(log, start - HEALTHY_WINDOW, start - 1)
 
 
-def compare(log: Sequence[TrainedIteration], injection: Injection, opened: dict[str, object],
-            closed: dict[str, object]) -> Comparison:
+def compare(
+    log: Sequence[TrainedIteration], injection: Injection, opened: dict[str, object], closed: dict[str, object]
+) -> Comparison:
     """Set an episode's `suspect` and `recovered` events against the training's own log."""
     return Comparison(
         injected_at=iteration_at(log, injection.start_unix_s),
