@@ -176,13 +176,13 @@ static void capture_ended(uint64_t id, cudaGraph_t graph) {
 DEFINE_END(StreamEndCapture)
 DEFINE_END(StreamEndCapture_ptsz)
 
-#define DEFINE_INSTANTIATE(name)                                                               \
-  GH_EXPORT cudaError_t cuda##name(cudaGraphExec_t *exec, cudaGraph_t graph, void *a, void *b, \
-                                   void *c) {                                                  \
-    REAL(name, (cudaGraphExec_t *, cudaGraph_t, void *, void *, void *));                      \
-    cudaError_t error = real(exec, graph, a, b, c);                                            \
-    if (!error && exec && gh_present()) copy(GRAPH, (uintptr_t)graph, EXEC, (uintptr_t)*exec); \
-    return error;                                                                              \
+#define DEFINE_INSTANTIATE(name)                                                                 \
+  GH_EXPORT cudaError_t cuda##name(cudaGraphExec_t *exec, cudaGraph_t graph, void *a, void *b,   \
+                                   void *c) {                                                    \
+    REAL(name, (cudaGraphExec_t *, cudaGraph_t, void *, void *, void *));                        \
+    cudaError_t error = real(exec, graph, a, b, c);                                              \
+    if (!error && exec && gh_present()) copy(GRAPH, (uintptr_t)graph, EXEC, (uintptr_t) * exec); \
+    return error;                                                                                \
   }
 DEFINE_INSTANTIATE(GraphInstantiate)
 DEFINE_INSTANTIATE(GraphInstantiateWithFlags)

@@ -36,8 +36,7 @@ REDUCE_FLOAT(f32, float, SAME, SAME)
 REDUCE_FLOAT(f64, double, SAME, SAME)
 REDUCE_FLOAT(b16, uint16_t, gs_bf16_to_float, gs_bf16_from_float)
 
-#define ROW(name) \
-  { name##_sum, name##_prod, name##_max, name##_min }
+#define ROW(name) {name##_sum, name##_prod, name##_max, name##_min}
 static const reduce_fn reduce_table[][4] = {ROW(i8),  ROW(u8),  ROW(i32), ROW(u32), ROW(i64),
                                             ROW(u64), ROW(f16), ROW(f32), ROW(f64), ROW(b16)};
 

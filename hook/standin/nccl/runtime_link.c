@@ -35,7 +35,9 @@
     (from, to, bytes_per_s, latency_s))
 
 #define POINTER(result, name, parameters, arguments) result(*name) parameters;
-static struct { VALUES(POINTER) NOTHING(POINTER) } runtime;
+static struct {
+  VALUES(POINTER) NOTHING(POINTER)
+} runtime;
 
 #define FORWARD(result, name, parameters, arguments) \
   result name parameters { return runtime.name arguments; }
