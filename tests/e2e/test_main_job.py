@@ -6,10 +6,15 @@ import pytest
 
 from greyhound.sandbox import demo
 from greyhound.sandbox.cluster import Sandbox
+from greyhound.sandbox.watched import WatchedJob
 
 pytestmark = [pytest.mark.cluster, pytest.mark.training]
 
 
 def test_an_injected_fail_slow_is_found_and_its_recovery_too(sandbox: Sandbox, tmp_path: Path) -> None:
-    run = demo.Demo(sandbox, gpu="n3:0", speed=0.6, steps=62, work=tmp_path)
-    assert demo.play(run) == []
+    job = WatchedJob(sandbox, steps=62, work=tmp_path)
+    assert demo.play(job, gpu="n3:0", speed=0.6) == []
+    healthy = [row.time_s for row in job.training()[5:25]]
+    end = job.events("end")[0]["data"]
+    assert isinstance(end, dict)
+    assert end["healthy_s"] == pytest.approx(sum(healthy) / len(healthy), rel=0.03)
