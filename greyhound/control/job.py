@@ -152,10 +152,13 @@ class Job:
 
     def _measure(self, tracked: dict[str, RankSample]) -> None:
         healthy = [sample.healthy_s for sample in tracked.values() if sample.healthy_s > 0]
+        iteration = round(median(sample.iteration for sample in tracked.values()))
+        # A count that began again (the period was found to be longer) leaves no healthy time behind.
+        known_s = self._last["healthy_s"] if iteration >= self._last["iteration"] else 0.0
         self._last = {
-            "iteration": round(median(sample.iteration for sample in tracked.values())),
+            "iteration": iteration,
             "iteration_s": median(sample.seconds for sample in tracked.values()),
-            "healthy_s": median(healthy) if healthy else self._last["healthy_s"],
+            "healthy_s": median(healthy) if healthy else known_s,
         }
 
     def _follow_state(self, samples: dict[str, RankSample], tracked: dict[str, RankSample], now_s: float) -> None:

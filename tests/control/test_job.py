@@ -44,6 +44,18 @@ class Bench:
         return [event["kind"] for event in self.events]
 
 
+def test_a_count_that_begins_again_forgets_the_healthy_time():
+    bench = Bench(nodes=1)
+    bench.send(0, Hello("n1", "host", 1))
+    micro_batches = [RankSample("ring0", 0, True, True, 12, 0.08, 0.08, 0)]
+    bench.send(0, IterationBatch("tracking", micro_batches))
+    assert bench.tick()["healthy_s"] == 0.08
+    bench.send(0, IterationBatch("tracking", [RankSample("ring0", 0, True, True, 14, 0.6, 0.0, 0)]))
+    assert bench.tick()["healthy_s"] == 0.08
+    bench.send(0, IterationBatch("tracking", [RankSample("ring0", 0, True, True, 3, 0.6, 0.0, 0)]))
+    assert bench.tick()["healthy_s"] == 0.0
+
+
 def test_from_waiting_to_the_end_with_one_episode():
     bench = Bench()
     assert bench.tick()["reason"] == "no communicator made yet"
