@@ -132,8 +132,11 @@ class Job:
         tracked = {key: sample for key, sample in samples.items() if sample.alive and sample.locked}
         self._most["ranks"] = max(self._most["ranks"], len(samples))
         self._most["tracked"] = max(self._most["tracked"], len(tracked))
+        # The ranks' last batch says how far they came; it arrives after they ended.
+        known = tracked or {key: sample for key, sample in samples.items() if sample.locked}
+        if known:
+            self._measure(known)
         if tracked:
-            self._measure(tracked)
             self._tracking_since_s = now_s if self._tracking_since_s is None else self._tracking_since_s
         self.merger.set_tracked(set(tracked))
         self._follow_state(samples, tracked, now_s)

@@ -55,7 +55,7 @@ def test_slow_iterations_are_reported_to_the_end(launch, tmp_path):
     over = [event for event in events if event["kind"] == "recovered" and event["episode"] == found[0]["episode"]]
     assert abs(over[0]["data"]["end"] - 140) <= 5
     assert any(f"fail-slow {found[0]['episode']} at iteration" in line for line in lines)
-    assert any("ended after 199 iterations" in line for line in lines), lines
+    assert any("ended after 199 iterations" in line for line in lines), "\n".join(lines)
     assert read_status(record(tmp_path, process) / "status.json")["state"] == "ended"
     assert step_dirs(process.pid) == []
 
