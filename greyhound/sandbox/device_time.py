@@ -81,7 +81,10 @@ class ModelledIteration:
 
     @property
     def total_s(self) -> float:
-        """Seconds of one iteration: 1F1B runs M + P - 1 slots of one micro-batch forward and backward."""
+        """Seconds of one iteration: 1F1B runs M + P - 1 slots of one micro-batch forward and backward.
+
+        A slow GPU of an early stage shows a little less than one of the last, as part of it hides in the bubble.
+        """
         edges = EDGE_SHARE * (2 if self.pipeline_stages == 1 else 1)
         slot_s = (self.layers_per_stage + edges) * (1 + BACKWARD_FACTOR) * self.layer_s
         return (self.micro_batches + self.pipeline_stages - 1) * slot_s + self.optimizer_s
