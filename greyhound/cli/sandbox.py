@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from greyhound.sandbox import hostname
 from greyhound.sandbox.cluster import Sandbox, running, take_down
 from greyhound.sandbox.errors import SandboxError
 from greyhound.sandbox.layout import DEFAULT_NAME, existing
@@ -99,9 +100,12 @@ def run(name: str, arguments: tuple[str, ...]) -> None:
     """Run a command with the sandbox's Slurm: greyhound sandbox run -- srun -N 4 hostname."""
     try:
         environment = Sandbox.get(name).env()
+        before = hostname.preparation()
     except SandboxError as error:
         _fail(error)
     try:
+        if before is not None:
+            before()
         os.execvpe(arguments[0], list(arguments), environment)
     except OSError as error:
         _fail(SandboxError(f"cannot run {arguments[0]!r}: {error.strerror}"))

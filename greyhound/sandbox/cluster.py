@@ -2,8 +2,8 @@
 
 import contextlib
 import os
+import pwd
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from greyhound.sandbox import config, listeners, ports, processes, programs, state, teardown
+from greyhound.sandbox import config, hostname, listeners, ports, processes, programs, state, teardown
 from greyhound.sandbox.daemons import Starter
 from greyhound.sandbox.errors import SandboxError
 from greyhound.sandbox.layout import DEFAULT_NAME, Layout, existing
@@ -57,7 +57,6 @@ class Sandbox:
                 found._write_plugstack(wanted=plugin, say=say)
                 found._make_page(say)
                 return found
-            _warn_about_host_name(say)
             if teardown.down(layout, say):
                 say(f"cleaned what a crashed sandbox {name} left")
             with contextlib.ExitStack() as undo:
@@ -126,7 +125,9 @@ class Sandbox:
             timeout=timeout_s,
             check=False,
             user=user,
+            group=None if user is None else pwd.getpwnam(user).pw_gid,
             extra_groups=None if user is None else [],
+            preexec_fn=hostname.preparation() if user is None else None,
             cwd=cwd or self.layout.records,
             stdin=subprocess.DEVNULL,
         )
@@ -196,14 +197,6 @@ def _check_size(nodes: int, gpus_per_node: int) -> None:
         raise SandboxError(f"{nodes} nodes: give 1 to {MAX_NODES}")
     if not 0 <= gpus_per_node <= MAX_GPUS:
         raise SandboxError(f"{gpus_per_node} GPUs a node: give 0 to {MAX_GPUS}")
-
-
-def _warn_about_host_name(say: Callable[[str], None]) -> None:
-    """Slurm looks the name up at every requeue: unresolvable, it stalls 10 s and returns a false error."""
-    try:
-        socket.getaddrinfo(socket.gethostname(), None)
-    except OSError:
-        say(f"this host's name does not resolve; add it: 127.0.1.1 {socket.gethostname()} in /etc/hosts")
 
 
 def _prepare(layout: Layout, paths: dict[str, str], nodes: int, gpus_per_node: int) -> state.State:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from greyhound.sandbox import processes, programs
+from greyhound.sandbox import hostname, processes, programs
 from greyhound.sandbox.errors import DaemonError
 from greyhound.sandbox.layout import Layout
 from greyhound.sandbox.state import Recorded, State
@@ -26,6 +26,9 @@ class Starter:
         self._state = state
         self._paths = paths
         self._say = say
+        self._before = hostname.preparation()
+        if self._before is not None:
+            say(f"this host's name {socket.gethostname()!r} is no loopback name: the daemons see {hostname.LOCAL!r}")
 
     def start_all(self) -> None:
         """munged, mariadbd, slurmdbd, slurmctld and every slurmd; DaemonError names the first that fails."""
@@ -119,6 +122,7 @@ class Starter:
                 env=self._environment(),
                 start_new_session=True,
                 umask=0o022,
+                preexec_fn=self._before,
             )
 
     def _start(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
