@@ -16,7 +16,7 @@ from greyhound.sandbox.cluster import Sandbox
 from greyhound.sandbox.errors import SandboxError
 from greyhound.sandbox.watched import START_TIMEOUT_S, WatchedJob, WatchError
 
-HEALTHY_ITERATIONS = 26
+SHOWN_ITERATIONS, HEALTHY_ITERATIONS = 16, 26
 SLOW_ITERATIONS = 12
 MAX_DELAY = 5
 MAX_SLOWDOWN_ERROR = 0.15
@@ -26,6 +26,7 @@ ALARMING = {"unmonitored", "not_intercepted", "fail_stop", "regime"}
 def watch_healthy(job: WatchedJob) -> None:
     """Wait until Greyhound knows how fast the healthy job is."""
     job.say("eight ranks import torch and megatron-core; this takes half a minute on two cores")
+    job.wait_for("the first iterations", lambda: len(job.training()) >= SHOWN_ITERATIONS, START_TIMEOUT_S)
     job.wait_for("all ranks to be tracked and their healthy time known", job.healthy, START_TIMEOUT_S)
     job.say("greyhound status: " + job.greyhound("status", str(job.job)).strip().replace("\n", "\n          "))
     job.wait_for("a healthy baseline", lambda: len(job.training()) >= HEALTHY_ITERATIONS, START_TIMEOUT_S)
