@@ -3,9 +3,10 @@
 import logging
 from pathlib import Path
 
+from greyhound.control.inbox import Inbox
 from greyhound.control.intercept import InterceptCheck
 from greyhound.control.link import Link
-from greyhound.control.messages import Bye, IterationBatch, MessageError, Stop, UnknownKindError, decode
+from greyhound.control.messages import Bye, IterationBatch, Stop
 from greyhound.control.watch import RankWatch, own_mode, ring_paths
 from greyhound.trace.ring import RingError, RingNotReady
 
@@ -33,7 +34,7 @@ class Analyzer:
         self._not_ready_s: dict[str, float] = {}
         self._dead_since_s: dict[str, float] = {}
         self._notices: list[str] = []
-        self._unknown: set[str] = set()
+        self._inbox = Inbox()
         self._check = InterceptCheck(step_dir)
         self._missed = False
         self._slow_due_s = 0.0
@@ -120,17 +121,8 @@ class Analyzer:
             del self._notices[:NOTICES_A_BATCH]
 
     def _obey(self, text: str) -> None:
-        try:
-            message = decode(text)
-        except UnknownKindError as error:
-            if error.kind not in self._unknown:
-                self._unknown.add(error.kind)
-                log.info("ignored: %s", error)
-            return
-        except MessageError as error:
-            log.warning("refused: %s", error)
-            return
-        if isinstance(message.data, Stop):
+        message = self._inbox.open(text)
+        if message is not None and isinstance(message.data, Stop):
             self.stop_reason = message.data.reason or "the master said so"
 
     def finish(self, reason: str) -> None:

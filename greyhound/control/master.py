@@ -12,9 +12,10 @@ from greyhound.control import child, lines, redis_server, rendezvous
 from greyhound.control.arguments import NodeArguments, parse, take_token
 from greyhound.control.bus import Bus, BusError
 from greyhound.control.events import EventLog
+from greyhound.control.inbox import Inbox
 from greyhound.control.job import Job
 from greyhound.control.logs import log_to
-from greyhound.control.messages import Bye, MessageError, UnknownKindError, decode
+from greyhound.control.messages import Bye
 from greyhound.control.node import PARENT_DIED, Stopper
 from greyhound.control.notify import Notifier, NotifyError
 from greyhound.control.record import Record, open_record
@@ -37,7 +38,7 @@ class Master:
         self._events = EventLog(record.folder / "events.jsonl", arguments.name)
         self._status = StatusWriter(arguments.step_dir / FILE, record.folder / FILE)
         self._notifier = notifier
-        self._unknown: set[str] = set()
+        self._inbox = Inbox()
         self._gone: set[int] = set()
         self._beat_due_s = 0.0
         self._failing_since_s: float | None = None
@@ -105,15 +106,8 @@ class Master:
 
     def take(self, text: str) -> None:
         """One message as it came from the bus."""
-        try:
-            message = decode(text)
-        except UnknownKindError as error:
-            if error.kind not in self._unknown:
-                self._unknown.add(error.kind)
-                log.info("ignored: %s", error)
-            return
-        except MessageError as error:
-            log.warning("refused: %s", error)
+        message = self._inbox.open(text)
+        if message is None:
             return
         if isinstance(message.data, Bye):
             self._gone.add(message.node)

@@ -1,5 +1,6 @@
 """Runs a function as several ranks, each in a forked process of its own."""
 
+import contextlib
 import ctypes as c
 import multiprocessing
 import os
@@ -42,11 +43,11 @@ class Rank:
 
 def _child(function: Callable[..., Any], rank: Rank, result: Connection, env: Mapping[str, str], args: tuple) -> None:
     os.environ.update(env)
-    try:
-        result.send((True, function(rank, *args)))
-    except BaseException:
-        result.send((False, traceback.format_exc()))
-        raise
+    with contextlib.ExitStack() as on_failure:
+        on_failure.callback(lambda: result.send((False, traceback.format_exc())))
+        answer = function(rank, *args)
+        on_failure.pop_all()
+    result.send((True, answer))
 
 
 def run_ranks(size: int, function: Callable[..., Any], *args: Any, env: Mapping[str, str] | None = None) -> list[Any]:
