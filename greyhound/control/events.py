@@ -1,5 +1,6 @@
 """The job's event log: JSON lines, appended and flushed one by one, readable while the job runs."""
 
+import errno
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from greyhound.control.files import open_to_append, open_to_read
 from greyhound.control.names import StepName
 
 VERSION = 1
@@ -41,13 +43,17 @@ def utc(t_s: float) -> str:
 
 
 class EventLog:
-    """Appends events to `events.jsonl`. A full disk is logged once and the event dropped; the job goes on."""
+    """Appends events to `events.jsonl`. A full disk is logged once and the event dropped; the job goes on.
+
+    Where only a part of an event could be written, the next one begins a new line.
+    """
 
     def __init__(self, path: Path, name: StepName) -> None:
         self._path = path
         self._name = name
         self._seq = _last_seq(path)
         self._failed = False
+        self._torn = _ends_torn(path)
 
     def append(
         self,
@@ -79,9 +85,9 @@ class EventLog:
 
     def _write(self, line: str) -> None:
         try:
-            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            fd = open_to_append(self._path)
             try:
-                os.write(fd, line.encode(errors="replace"))
+                self._put(fd, line.encode(errors="replace"))
             finally:
                 os.close(fd)
         except OSError as error:
@@ -89,29 +95,53 @@ class EventLog:
                 log.warning("events can't be written to %s: %s", self._path, error.strerror)
             self._failed = True
 
+    def _put(self, fd: int, line: bytes) -> None:
+        content = b"\n" + line if self._torn else line
+        while content:
+            written = os.write(fd, content)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._torn = content[written - 1 : written] != b"\n"
+            content = content[written:]
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
 
 def _last_seq(path: Path) -> int:
-    return max((int(event.get("seq", 0)) for event in read_events(path)), default=0)
+    return max((_number(event.get("seq")) for event in read_events(path)), default=0)
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether who wrote before us died in the middle of a line."""
+    try:
+        with os.fdopen(open_to_read(path), "rb") as file:
+            size_bytes = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size_bytes - 1))
+            return file.read(1) not in (b"", b"\n")
+    except OSError:
+        return False
 
 
 def parse_event(line: str) -> dict[str, Any] | None:
     """An event from one line, or None for a line that isn't one (half written, foreign)."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) and isinstance(event.get("kind"), str) else None
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """All events of a log, oldest first; nothing if the file isn't there."""
+    """All events of a log, oldest first; nothing if the file isn't there or can't be read."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
+        with os.fdopen(open_to_read(path), encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 event = parse_event(line)
                 if event is not None:
                     yield event
-    except FileNotFoundError:
+    except OSError:
         return
 
 
@@ -125,7 +155,7 @@ class EventTail:
     def new(self) -> list[dict[str, Any]]:
         """Events completed since the last call."""
         try:
-            with self._path.open("rb") as file:
+            with os.fdopen(open_to_read(self._path), "rb") as file:
                 file.seek(self._offset)
                 chunk = file.read()
         except OSError:

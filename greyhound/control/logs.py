@@ -5,6 +5,7 @@ import os
 import sys
 
 from greyhound.control.arguments import NodeArguments
+from greyhound.control.files import open_to_append
 from greyhound.control.record import Record
 
 FORMAT = "%(asctime)s %(levelname)s node%(node)s %(name)s[%(process)d]: %(message)s"
@@ -25,7 +26,7 @@ def log_to(record: Record, arguments: NodeArguments) -> None:
     path = record.folder / "greyhound.log"
     try:
         # Warnings and tracebacks of ours belong here too, not into the job's output.
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = open_to_append(path)
         os.dup2(descriptor, sys.stderr.fileno())
         os.close(descriptor)
     except OSError as error:

@@ -1,10 +1,15 @@
-"""The record folder of a run: RECORD_DIR/JOB/STEP.RESTART, mode 0750."""
+"""The record folder of a run: RECORD_DIR/JOB/STEP.RESTART, mode 0750.
+
+RECORD_DIR may be open to all users (mode 1777) and job numbers can be foreseen, so both levels below it must be
+ours alone: whoever made them first could lay links there, through which we would write to our user's other files.
+"""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from greyhound.config import DEFAULT_RECORD_DIR
+from greyhound.control.files import why_not_ours
 from greyhound.control.names import StepName
 
 MODE = 0o750
@@ -24,13 +29,24 @@ def folder(record_dir: Path, name: StepName) -> Path:
 
 
 def _usable(path: Path) -> str:
-    """Make the folder; why it can't be used, or nothing."""
+    """Make both levels of a record folder; why it can't be used, or nothing."""
     try:
-        path.parent.mkdir(mode=MODE, parents=True, exist_ok=True)
-        path.mkdir(mode=MODE, exist_ok=True)
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        for level in (path.parent, path):
+            level.mkdir(mode=MODE, exist_ok=True)
+            why = why_not_ours(level)
+            if why:
+                return why
     except OSError as error:
         return error.strerror or str(error)
     return "" if os.access(path, os.W_OK | os.X_OK) else "not writable"
+
+
+def _usable_step_dir(path: Path) -> str:
+    try:
+        return why_not_ours(path) or ("" if os.access(path, os.W_OK | os.X_OK) else "not writable")
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def open_record(record_dir: Path, name: StepName, step_dir: Path) -> Record:
@@ -40,8 +56,7 @@ def open_record(record_dir: Path, name: StepName, step_dir: Path) -> Record:
     if not why:
         return Record(wanted)
     home = folder(Path(DEFAULT_RECORD_DIR).expanduser(), name)
-    for other in (home, step_dir):
-        if other != wanted and not _usable(other):
-            lost = " (lost when the step ends)" if other == step_dir else ""
+    for other, usable, lost in ((home, _usable, ""), (step_dir, _usable_step_dir, " (lost when the step ends)")):
+        if other != wanted and not usable(other):
             return Record(other, f"record folder {wanted} can't be used: {why}; writing to {other}{lost}")
     return Record(step_dir, f"record folder {wanted} can't be used: {why}; no other is writable")
