@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from greyhound.control.files import open_to_append, open_to_read
 from greyhound.control.names import StepName
 
 VERSION = 1
+CHUNK_BYTES = 16 * 2**20
 KINDS = frozenset(
     {"start", "waiting", "not_intercepted", "tracking", "regime", "suspect", "profile", "freeze", "benchmark", "thaw"}
     | {"verdict", "plan", "action", "undo", "recovered", "fail_stop", "unmonitored", "end"}
@@ -154,13 +155,20 @@ class EventTail:
 
     def new(self) -> list[dict[str, Any]]:
         """Events completed since the last call."""
+        events: list[dict[str, Any]] = []
         try:
             with os.fdopen(open_to_read(self._path), "rb") as file:
-                file.seek(self._offset)
-                chunk = file.read()
+                while chunk := self._piece(file):
+                    found = [parse_event(line) for line in chunk.decode(errors="replace").split("\n")]
+                    events += [event for event in found if event is not None]
         except OSError:
-            return []
-        complete = chunk[: chunk.rfind(b"\n") + 1]
-        self._offset += len(complete)
-        events = [parse_event(line) for line in complete.decode(errors="replace").splitlines()]
-        return [event for event in events if event is not None]
+            pass  # not made yet, or not readable now
+        return events
+
+    def _piece(self, file: BinaryIO) -> bytes:
+        """The next whole lines, CHUNK_BYTES at most; a chunk without an end of line is no event and passed over."""
+        file.seek(self._offset)
+        chunk = file.read(CHUNK_BYTES)
+        piece = chunk[: chunk.rfind(b"\n") + 1] or (chunk if len(chunk) == CHUNK_BYTES else b"")
+        self._offset += len(piece)
+        return piece

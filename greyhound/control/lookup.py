@@ -1,5 +1,6 @@
 """Finds the records of a job: where it may lie, which step and run of it is the newest, and its live status."""
 
+import contextlib
 import glob
 import os
 import re
@@ -9,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from greyhound.config import DEFAULT_RECORD_DIR, SITE_FILE, Settings, load_site
+from greyhound.control.files import open_to_read
 from greyhound.control.names import SHM, StepName, parse_step_dir
 from greyhound.control.status import FILE, read_status
 
 _LOCAL = re.compile(r"local-(\d{1,10})(?:\.(\d{1,10}))?", re.ASCII)
-_RUN = re.compile(r"(.+)\.(\d+)")
+_RUN = re.compile(r"(.+)\.(\d{1,10})", re.ASCII)
 
 
 class LookupFailedError(LookupError):
@@ -39,7 +41,7 @@ class Run:
 
     def status(self) -> tuple[dict[str, Any] | None, bool]:
         """The status and whether it is the live one; the record copy where there is no live one."""
-        live = read_status(self.live / FILE) if self.live else None
+        live = read_status(self.live / FILE, _uid_in_name(self.live)) if self.live else None
         if live is not None:
             return live, True
         return (read_status(self.record / FILE) if self.record else None), False
@@ -95,16 +97,36 @@ def _recorded(roots: Iterable[Path], wanted: Wanted) -> dict[StepName, Path]:
             continue
         for entry in entries:
             match = _RUN.fullmatch(entry.name)
-            if match and wanted.step in (None, match[1]):
-                found.setdefault(StepName(wanted.job, match[1], int(match[2])), entry)
+            if match is None or wanted.step not in (None, match[1]):
+                continue
+            name = StepName(wanted.job, match[1], int(match[2]))
+            # In a record directory that is open to all, a stranger's folder may bear our job's name.
+            if name not in found or (_is_ours(entry) and not _is_ours(found[name])):
+                found[name] = entry
     return found
+
+
+def _uid_in_name(path: Path) -> int | None:
+    parsed = parse_step_dir(path)
+    return parsed[0] if parsed else None
+
+
+def _believed(path: Path, uid: int) -> bool:
+    """Anybody can make a directory in /dev/shm: it must belong to the user in its name, us unless we are root."""
+    if os.geteuid() not in (0, uid):
+        return False
+    try:
+        os.close(open_to_read(path / FILE, uid))
+    except OSError:
+        return False
+    return True
 
 
 def _live(wanted: Wanted, shm: Path) -> dict[StepName, Path]:
     found = {}
     for path in shm.glob(f"greyhound-*-{glob.escape(wanted.job)}.*"):
         parsed = parse_step_dir(path)
-        if parsed is None or not (path / FILE).exists():
+        if parsed is None or not _believed(path, parsed[0]):
             continue
         name = parsed[1]
         if name.job == wanted.job and wanted.step in (None, name.step):
@@ -116,9 +138,14 @@ def _changed_s(*folders: Path | None) -> float:
     times = [0.0]
     for folder in folders:
         for name in (FILE, "events.jsonl"):
-            if folder is not None and (folder / name).exists():
-                times.append((folder / name).stat().st_mtime)
+            if folder is not None:
+                with contextlib.suppress(OSError):
+                    times.append((folder / name).lstat().st_mtime)
     return max(times)
+
+
+def _is_ours(path: Path) -> bool:
+    return path.lstat().st_uid == os.geteuid()
 
 
 def find_run(text: str, roots: list[Path], shm: Path = SHM) -> Run:

@@ -185,3 +185,74 @@ def test_broken_status_file_is_no_traceback(records):
     answer = run("status", "9")
     assert answer.exit_code == 2
     assert "no status yet" in answer.output
+
+
+STRANGER = 12345
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+
+
+@pytest.fixture
+def shm(tmp_path):
+    (tmp_path / "shm").mkdir()
+    return tmp_path / "shm"
+
+
+def lay(shm, name, uid, owner):
+    """A step directory with a status, named for `uid` and owned by `owner`."""
+    path = step_dir(uid, name, 0, shm)
+    path.mkdir(mode=0o755)
+    (path / "status.json").write_text(json.dumps(status(name, iteration=666)))
+    os.chown(path / "status.json", owner, owner)
+    os.chown(path, owner, owner)
+    return path
+
+
+def live_of(shm, name):
+    try:
+        return lookup.find_run(name.label, [], shm).live
+    except lookup.LookupFailedError:
+        return None
+
+
+@as_root
+def test_live_status_of_a_stranger_is_not_believed(shm, monkeypatch):
+    mine, theirs = StepName("77", "0", 0), StepName("78", "0", 0)
+    lay(shm, mine, os.getuid(), STRANGER)
+    path = lay(shm, theirs, STRANGER, STRANGER)
+    assert live_of(shm, mine) is None
+    assert live_of(shm, theirs) == path
+    monkeypatch.setattr(lookup.os, "geteuid", lambda: STRANGER + 1)
+    assert live_of(shm, theirs) is None
+    monkeypatch.setattr(lookup.os, "geteuid", lambda: STRANGER)
+    assert live_of(shm, theirs) == path
+    (path.parent / "aside").mkdir()
+    path.rename(path.parent / "aside" / path.name)
+    path.symlink_to(path.parent / "aside" / path.name)
+    assert live_of(shm, theirs) is None
+
+
+def test_what_is_no_plain_file_of_bounded_size_is_no_live_status(shm, monkeypatch):
+    name = StepName("77", "0", 0)
+    path = lay(shm, name, os.getuid(), os.getuid()) / "status.json"
+    run = lookup.find_run("77", [], shm)
+    assert run.status()[0]["iteration"] == 666
+    with monkeypatch.context() as patch:
+        patch.setattr("greyhound.control.status.MOST_BYTES", path.stat().st_size - 1)
+        assert run.status() == (None, False)
+    elsewhere = path.rename(shm / "elsewhere")
+    path.symlink_to(elsewhere)
+    assert (live_of(shm, name), run.status()) == (None, (None, False))
+    path.unlink()
+    os.mkfifo(path)
+    assert (live_of(shm, name), run.status()) == (None, (None, False))
+
+
+@as_root
+def test_ones_own_record_wins_over_a_strangers_of_the_same_name(tmp_path, records):
+    name = StepName("9", "0", 0)
+    forged = put(tmp_path / "open", name, status(name, "ended", iteration=666))
+    os.chown(forged, STRANGER, STRANGER)
+    own = put(tmp_path / "home", name, status(name, "ended", iteration=1))
+    run = lookup.find_run("9", [tmp_path / "open", tmp_path / "home"])
+    assert run.record == own
+    assert lookup.find_run("9", [tmp_path / "open"]).record == forged

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from greyhound.control import files
+from greyhound.control import events, files
 from greyhound.control.events import EventLog, EventTail, read_events
 from greyhound.control.names import StepName
 from greyhound.control.record import folder, open_record
@@ -58,6 +58,14 @@ def test_half_a_line_waits_and_rubbish_is_skipped(tmp_path):
         file.write(b'nd"}\n')
     assert [event["kind"] for event in tail.new()] == ["end"]
     assert len(list(read_events(path))) == 2
+
+
+def test_a_log_is_read_in_bounded_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "CHUNK_BYTES", 64)
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"kind":"start"}\n' + b"x" * 200 + b'\n{"kind":"end"}\n')
+    tail = EventTail(path)
+    assert [event["kind"] for event in tail.new()] == ["start", "end"]
 
 
 def test_events_that_cannot_be_written_do_no_harm(tmp_path, caplog):
