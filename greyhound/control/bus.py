@@ -5,8 +5,11 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Protocol
+
+from greyhound.control.rendezvous import Candidate
 
 STREAM_MAXLEN = 10_000
 TIMEOUT_S = 0.5
@@ -67,92 +70,107 @@ class MemoryBus:
         """See Bus."""
 
 
-@contextmanager
-def _redis_errors(where: str) -> Iterator[None]:
-    import redis
-
-    try:
-        yield
-    except redis.exceptions.AuthenticationError:
-        raise BusError(f"{where}: a foreign server, it refuses the step's password") from None
-    except (redis.exceptions.RedisError, OSError) as error:
-        raise BusError(f"{where}: {error}") from None
+# What redis-py lets through where an answer isn't of the kind that it expects.
+NO_ANSWER_OF_REDIS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 class RedisBus:
-    """A bus over the step's own Redis.
+    """A bus over the step's own Redis. Connecting checks that the server is ours, BusError otherwise.
 
-    Connecting checks that the server is ours: it accepts the password and, unless `identity` is None (the master
-    before it has written it), holds the step's identity. BusError otherwise.
+    Each call, connecting included, is over after TIMEOUT_S, whatever the other side does.
     """
 
-    def __init__(self, host: str, port: int, password: str, prefix: str, identity: str | None) -> None:
-        import redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
+    def __init__(self, host: str, candidate: Candidate, prefix: str) -> None:
+        """Over the network, for analyzers: the server proves itself before it is sent the password."""
+        from greyhound.control.redis_client import Proof, TcpConnection
 
-        self._where = f"Redis at {host}:{port}"
+        proof = Proof(prefix, candidate.greeting, candidate.identity)
+        self._open(f"Redis at {host}:{candidate.port}", prefix)
+        self._connect(TcpConnection, candidate, host=host, port=candidate.port, proof=proof)
+
+    @classmethod
+    def local(cls, path: Path, candidate: Candidate, prefix: str) -> "RedisBus":
+        """Over the socket in the step directory, for the master, which brings the proofs there."""
+        from greyhound.control.redis_client import LocalConnection
+
+        bus = cls.__new__(cls)
+        bus._open(f"Redis at {path}", prefix)
+        bus._connect(LocalConnection, candidate, path=str(path))
+        return bus
+
+    def _open(self, where: str, prefix: str) -> None:
+        from greyhound.control.redis_client import Deadline
+
+        self._where = where
         self._prefix = prefix
         self._cursors: dict[str, str] = {}
-        self._client: Any = redis.Redis(
-            host=host,
-            port=port,
-            password=password,
-            socket_timeout=TIMEOUT_S,
-            socket_connect_timeout=TIMEOUT_S,
-            decode_responses=True,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
+        self._deadline = Deadline()
+
+    def _connect(self, connection_class: type[Any], candidate: Candidate, **kwargs: Any) -> None:
+        from greyhound.control.redis_client import client
+
+        self._client: Any = client(connection_class, TIMEOUT_S, candidate.password, deadline=self._deadline, **kwargs)
         try:
-            with _redis_errors(self._where):
-                self._client.ping()
-                if identity is not None and self._client.get(prefix + "identity") != identity:
-                    raise BusError(f"{self._where}: a foreign server, it doesn't hold this step's identity")
+            with self._call():
+                self._client.exists(self._prefix + "master")
         except BusError:
             self.close()
             raise
 
-    def claim(self, identity: str) -> int:
-        """Write the step's identity (the master, once); returns the server's process id."""
-        with _redis_errors(self._where):
-            self._client.set(self._prefix + "identity", identity)
-            return int(self._client.info("server")["process_id"])
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """One exchange with the server: bounded, and every failure of it a BusError."""
+        import redis
+
+        self._deadline.start(TIMEOUT_S)
+        try:
+            yield
+        except redis.exceptions.AuthenticationError:
+            raise BusError(f"{self._where}: a foreign server, it refuses the step's password") from None
+        except (redis.exceptions.RedisError, OSError) as error:
+            raise BusError(f"{self._where}: {error}") from None
+        except NO_ANSWER_OF_REDIS as error:
+            raise BusError(f"{self._where}: no answer of Redis: {type(error).__name__}: {error}") from None
+
+    def claim(self, candidate: Candidate) -> None:
+        """Write what proves the server ours (the master, once)."""
+        with self._call():
+            self._client.set(self._prefix + "identity", candidate.identity)
+            self._client.set(self._prefix + "greeting", candidate.greeting)
 
     def server_pid(self) -> int:
         """The server's process id."""
-        with _redis_errors(self._where):
+        with self._call():
             return int(self._client.info("server")["process_id"])
 
     def publish(self, stream: str, text: str) -> None:
         """See Bus."""
-        with _redis_errors(self._where):
+        with self._call():
             self._client.xadd(self._prefix + stream, {"m": text}, maxlen=STREAM_MAXLEN, approximate=True)
 
     def read(self, stream: str, wait_s: float = 0.0) -> list[str]:
         """See Bus; waits at most 0.4 s, so that the socket's own time-out stays an error."""
         key = self._prefix + stream
         block_ms = min(int(wait_s * 1000), int(TIMEOUT_S * 800)) or None
-        with _redis_errors(self._where):
+        with self._call():
             answer = self._client.xread({key: self._cursors.get(stream, "0")}, count=1000, block=block_ms)
-        entries = answer[0][1] if answer else []
-        if entries:
-            self._cursors[stream] = entries[-1][0]
-        return [fields["m"] for _, fields in entries if "m" in fields]
+            entries = answer[0][1] if answer else []
+            texts = [fields["m"] for _, fields in entries if "m" in fields]
+            if entries:
+                self._cursors[stream] = entries[-1][0]
+        return texts
 
     def beat(self) -> None:
         """See Bus."""
-        with _redis_errors(self._where):
+        with self._call():
             self._client.set(self._prefix + "master", "1", px=HEARTBEAT_EXPIRY_MS)
 
     def master_alive(self) -> bool:
         """See Bus."""
-        with _redis_errors(self._where):
+        with self._call():
             return bool(self._client.exists(self._prefix + "master"))
 
     def close(self) -> None:
         """See Bus."""
-        import contextlib
-
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._client.close()

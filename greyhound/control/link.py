@@ -48,9 +48,8 @@ class Finder:
         if not self._have_address():
             return None, True
         k = self._k
-        port, password = rendezvous.port(self._token, k), rendezvous.password(self._token, k)
         try:
-            return RedisBus(self._address, port, password, self._prefix, rendezvous.identity(self._token)), False
+            return RedisBus(self._address, rendezvous.candidate(self._token, k), self._prefix), False
         except BusError as error:
             log.debug("%s", error)
         self._k = (k + 1) % rendezvous.TRIES

@@ -6,6 +6,7 @@ TERM: drains the nodes' goodbyes for at most DRAIN_S, writes `end`, ends Redis, 
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from greyhound.control import child, lines, redis_server, rendezvous
@@ -169,8 +170,13 @@ def _notifier(arguments: NodeArguments) -> Notifier | None:
 class RedisKeeper:
     """The step's Redis; one that dies is started again a few times, then the job is unmonitored."""
 
-    def __init__(self, arguments: NodeArguments, token: bytes, master: Master) -> None:
-        self._arguments = arguments
+    def __init__(
+        self, arguments: NodeArguments, token: bytes, master: Master, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        address = arguments.head_address or "127.0.0.1"
+        self._binary = arguments.settings.redis_server
+        self._site = redis_server.Site(address, arguments.prefix, arguments.step_dir, stopped)
+        self._next_k = 0
         self._token = token
         self._master = master
         self._server: redis_server.RedisServer | None = None
@@ -183,17 +189,18 @@ class RedisKeeper:
         return self._server.bus if self._server else None
 
     def _start(self) -> None:
-        arguments = self._arguments
-        address = arguments.head_address or "127.0.0.1"
-        binary = arguments.settings.redis_server
         try:
-            self._server = redis_server.start(self._token, address, arguments.prefix, arguments.step_dir, binary)
+            self._server = redis_server.start(self._token, self._site, self._binary, self._next_k)
+            self._next_k = self._server.k + 1
         except redis_server.RedisUnavailableError as error:
+            if self._site.stopped():
+                log.info("%s", error)
+                return
             log.error("unmonitored: %s", error)
             self._master.lost(str(error))
 
     def check(self) -> None:
-        """Notice a dead server and start another; the analyzers find it by the same list of ports."""
+        """Notice a dead server and start another at a later port; the analyzers find it by the same list."""
         if self._server is None or self._server.process.poll() is None:
             return
         died = f"redis-server died: {child.describe_exit(self._server.process.returncode)}"
@@ -225,7 +232,7 @@ def main() -> int:
         return 2
     master = Master(arguments, record, _notifier(arguments))
     master.publish_status()
-    redis = RedisKeeper(arguments, token, master)
+    redis = RedisKeeper(arguments, token, master, lambda: bool(stopper.reason))
     try:
         while not stopper.reason:
             redis.check()

@@ -1,17 +1,35 @@
-"""The step's own redis-server: a child of the master, bound to one address, nothing on disk, password on stdin."""
+"""The step's own redis-server: a child of the master, bound to one address, nothing on disk, secrets on stdin."""
 
 import contextlib
+import hashlib
+import logging
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from greyhound.control import child, rendezvous
 from greyhound.control.bus import BusError, RedisBus
+from greyhound.control.rendezvous import USER, Candidate
 
 MAXMEMORY = "128mb"
 START_TIMEOUT_S = 5.0
+SOCKET = "redis.sock"
+COMMANDS = "+get +set +exists +xadd +xread +info"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a server of the step lives: address to listen on, prefix of its keys, the step directory."""
+
+    address: str
+    prefix: str
+    directory: Path
+    stopped: Callable[[], bool] = lambda: False
 
 
 class RedisUnavailableError(RuntimeError):
@@ -29,14 +47,21 @@ def find_server(configured: str) -> str:
     return found
 
 
-def configuration(address: str, port: int, password: str, directory: Path) -> str:
-    """redis.conf for the server (redis.io/docs/management/config): one address, a password, no persistence."""
+def configuration(address: str, candidate: Candidate, prefix: str, directory: Path) -> str:
+    """redis.conf for the server (redis.io/docs/management/config, .../security/acl): nothing is kept on disk.
+
+    Whoever isn't logged in can read the greeting and nothing else; that replaces protected-mode.
+    """
+    password = hashlib.sha256(candidate.password.encode()).hexdigest()
     return "\n".join(
         [
             f"bind {address}",
-            f"port {port}",
-            "protected-mode yes",
-            f"requirepass {password}",
+            f"port {candidate.port}",
+            f'unixsocket "{directory / SOCKET}"',
+            "unixsocketperm 700",
+            "protected-mode no",
+            f"user default on nopass resetkeys ~{prefix}greeting -@all +get",
+            f"user {USER} on #{password} resetkeys ~{prefix}* -@all {COMMANDS}",
             f'dir "{directory}"',
             'save ""',
             "appendonly no",
@@ -54,10 +79,11 @@ def configuration(address: str, port: int, password: str, directory: Path) -> st
 class RedisServer:
     """A running server that was proven to be ours, and the master's connection to it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], bus: RedisBus, port: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], bus: RedisBus, candidate: Candidate) -> None:
         self.process = process
         self.bus = bus
-        self.port = port
+        self.k = candidate.k
+        self.port = candidate.port
 
     def stop(self, grace_s: float = 0.5) -> None:
         """End the server; it keeps nothing."""
@@ -80,17 +106,33 @@ def _spawn(binary: str, config: str, log: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def _await_ready(process: subprocess.Popen[bytes], connect: Callable[[], RedisBus], identity: str) -> RedisBus | None:
-    """The bus once the server answers as ours; None if it ended or a foreign server holds the port."""
+def _prove(process: subprocess.Popen[bytes], site: Site, candidate: Candidate) -> RedisBus | None:
+    """The master's bus if our child answers on the socket in our directory and, with its proofs, on the port."""
+    bus = RedisBus.local(site.directory / SOCKET, candidate, site.prefix)
+    try:
+        if bus.server_pid() == process.pid:
+            bus.claim(candidate)
+            RedisBus(site.address, candidate, site.prefix).close()
+            return bus
+    except BusError:
+        bus.close()
+        raise
+    bus.close()
+    return None
+
+
+def _await_ready(process: subprocess.Popen[bytes], site: Site, candidate: Candidate) -> RedisBus | None:
+    """The bus once the server is proven ours; None if it ended: a foreign server holds the port."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while process.poll() is None and time.monotonic() < deadline:
+    while process.poll() is None and time.monotonic() < deadline and not site.stopped():
         try:
-            bus = connect()
-            if bus.claim(identity) == process.pid:
+            bus = _prove(process, site, candidate)
+        except BusError as error:
+            log.debug("%s", error)
+        else:
+            if bus is not None:
                 return bus
-            bus.close()
-        except BusError:
-            time.sleep(0.02)
+        time.sleep(0.02)
     return None
 
 
@@ -101,27 +143,29 @@ def _last_line(log: Path) -> str:
     return ""
 
 
-def start(token: bytes, address: str, prefix: str, directory: Path, configured: str = "redis-server") -> RedisServer:
-    """Start a server on the first free port of the step's list; RedisUnavailableError if none works."""
+def start(token: bytes, site: Site, configured: str = "redis-server", first: int = 0) -> RedisServer:
+    """Start a server on the first free port of the step's list from `first` on.
+
+    A port that a server of ours has left must not be taken again: whoever listened there since may know its secrets.
+    RedisUnavailableError if none works.
+    """
     binary = find_server(configured)
-    identity = rendezvous.identity(token)
-    log = directory / "redis.log"
+    output = site.directory / "redis.log"
     why = ""
-    for k in range(rendezvous.TRIES):
-        port, password = rendezvous.port(token, k), rendezvous.password(token, k)
+    for k in range(first, rendezvous.TRIES):
+        candidate = rendezvous.candidate(token, k)
         try:
-            process = _spawn(binary, configuration(address, port, password, directory), log)
+            process = _spawn(binary, configuration(site.address, candidate, site.prefix, site.directory), output)
         except OSError as error:
             raise RedisUnavailableError(f"{binary}: can't be started: {error}") from None
-
-        def connect(port: int = port, password: str = password) -> RedisBus:
-            return RedisBus(address, port, password, prefix, None)
-
-        bus = _await_ready(process, connect, identity)
+        bus = _await_ready(process, site, candidate)
         if bus is not None:
-            return RedisServer(process, bus, port)
+            return RedisServer(process, bus, candidate)
         child.end(process, 0.5)
-        why = _last_line(log) or why
+        if site.stopped():
+            raise RedisUnavailableError("told to stop before redis-server was ready")
+        why = _last_line(output) or why
     raise RedisUnavailableError(
-        f"redis-server could not listen on {address} at any of the step's {rendezvous.TRIES} ports; last words: {why}"
+        f"redis-server (6.0 or newer is needed) could not listen on {site.address} at any of the step's last "
+        f"{rendezvous.TRIES - first} ports; last words: {why}"
     )

@@ -1,16 +1,18 @@
 """How the nodes of a step find their master: ports and passwords drawn from the step's token.
 
-The head tries the 16 ports in order and keeps the first free one; the others try the same list and authenticate.
-A server that refuses the password or doesn't hold the step's identity isn't ours (docs/interfaces.md).
+The head tries the 16 ports in order and keeps the first free one; the others try the same list. A server that doesn't
+show the greeting is not even sent the password; one without the identity isn't ours either (docs/interfaces.md 5).
 """
 
 import hmac
 import secrets
+from dataclasses import dataclass, field
 
 TRIES = 16
 FIRST_PORT = 20000
 PORTS = 12000
 TOKEN_BYTES = 32
+USER = "greyhound"
 
 
 class TokenError(ValueError):
@@ -47,6 +49,27 @@ def password(token: bytes, k: int) -> str:
     return _hmac(token, b"pw" + bytes([k])).hex()
 
 
-def identity(token: bytes) -> str:
-    """What a server of this step holds under the key `identity`, 64 hex digits."""
-    return _hmac(token, b"identity").hex()
+def greeting(token: bytes, k: int) -> str:
+    """What a server on the k-th port shows to everybody, so that it is trusted with the password; 64 hex digits."""
+    return _hmac(token, b"greeting" + bytes([k])).hex()
+
+
+def identity(token: bytes, k: int) -> str:
+    """What a server on the k-th port shows to those who know the password, 64 hex digits."""
+    return _hmac(token, b"identity" + bytes([k])).hex()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One port of the list and the secrets that belong to it alone."""
+
+    k: int
+    port: int
+    password: str = field(repr=False)
+    greeting: str = field(repr=False)
+    identity: str = field(repr=False)
+
+
+def candidate(token: bytes, k: int) -> Candidate:
+    """The k-th."""
+    return Candidate(k, port(token, k), password(token, k), greeting(token, k), identity(token, k))

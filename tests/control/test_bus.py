@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ from greyhound.control import redis_server, rendezvous
 from greyhound.control.bus import BusError, MemoryBus, RedisBus
 from greyhound.control.link import Finder, Link
 from greyhound.control.messages import Bye, Hello, IterationBatch, decode
+from greyhound.control.redis_server import Site
 
 PREFIX = "gh:0.1.0.0:"
 HOST = "127.0.0.1"
@@ -27,20 +29,17 @@ def token():
 
 @pytest.fixture
 def server(token, tmp_path):
-    started = redis_server.start(token, HOST, PREFIX, tmp_path)
+    started = redis_server.start(token, Site(HOST, PREFIX, tmp_path))
     yield started
     started.stop()
 
 
-def connect(token, server, password=None, identity=None):
-    k = [rendezvous.port(token, k) for k in range(16)].index(server.port)
-    return RedisBus(
-        HOST, server.port, password or rendezvous.password(token, k), PREFIX, identity or rendezvous.identity(token)
-    )
+def connect(token, server, **changed):
+    return RedisBus(HOST, replace(rendezvous.candidate(token, server.k), **changed), PREFIX)
 
 
-def foreign_server(port, tmp_path, password="other"):
-    config = redis_server.configuration(HOST, port, password, tmp_path)
+def foreign_server(port, password="other"):
+    config = f'bind {HOST}\nport {port}\nrequirepass {password}\nsave ""\n'
     process = subprocess.Popen(["redis-server", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     process.stdin.write(config.encode())
     process.stdin.close()
@@ -80,15 +79,17 @@ def test_server_is_private(token, server):
         connect(token, server, password="wrong")
     with pytest.raises(BusError, match="identity"):
         connect(token, server, identity="0" * 64)
+    with pytest.raises(BusError, match="greeting"):
+        connect(token, server, greeting="0" * 64)
     listening = psutil.Process(server.process.pid).net_connections("inet")
     assert [tuple(one.laddr) for one in listening if one.status == "LISTEN"] == [(HOST, server.port)]
 
 
 def test_port_of_a_foreign_server_is_passed_over(token, tmp_path):
     first = rendezvous.port(token, 0)
-    foreign = foreign_server(first, tmp_path)
+    foreign = foreign_server(first)
     try:
-        ours = redis_server.start(token, HOST, PREFIX, tmp_path)
+        ours = redis_server.start(token, Site(HOST, PREFIX, tmp_path))
         try:
             assert ours.port == rendezvous.port(token, 1)
             finder = Finder(token, PREFIX, lambda: HOST)
@@ -105,9 +106,9 @@ def test_port_of_a_foreign_server_is_passed_over(token, tmp_path):
 
 
 def test_server_that_knows_the_password_but_not_us_is_refused(token, tmp_path):
-    foreign = foreign_server(rendezvous.port(token, 0), tmp_path, rendezvous.password(token, 0))
+    foreign = foreign_server(rendezvous.port(token, 0), rendezvous.password(token, 0))
     try:
-        ours = redis_server.start(token, HOST, PREFIX, tmp_path)
+        ours = redis_server.start(token, Site(HOST, PREFIX, tmp_path))
         ours.stop()
         assert ours.port == rendezvous.port(token, 1)
     finally:
@@ -117,12 +118,12 @@ def test_server_that_knows_the_password_but_not_us_is_refused(token, tmp_path):
 
 def test_missing_redis_names_the_mend(token, tmp_path):
     with pytest.raises(redis_server.RedisUnavailableError, match="apt install redis-server"):
-        redis_server.start(token, HOST, PREFIX, tmp_path, "/nonexistent/redis-server")
+        redis_server.start(token, Site(HOST, PREFIX, tmp_path), "/nonexistent/redis-server")
     broken = tmp_path / "redis-server"
     broken.write_text("#!/bin/sh\necho cannot run here\nexit 1\n")
     broken.chmod(0o755)
     with pytest.raises(redis_server.RedisUnavailableError, match="cannot run here"):
-        redis_server.start(token, HOST, PREFIX, tmp_path, str(broken))
+        redis_server.start(token, Site(HOST, PREFIX, tmp_path), str(broken))
 
 
 def test_killed_redis_is_an_error_not_a_hang(token, server):
@@ -137,7 +138,8 @@ def test_killed_redis_is_an_error_not_a_hang(token, server):
 def test_redis_dies_with_its_parent(token, tmp_path):
     program = (
         "import os, sys; from pathlib import Path; from greyhound.control import redis_server\n"
-        f"s = redis_server.start(bytes.fromhex('{token.hex()}'), '{HOST}', '{PREFIX}', Path('{tmp_path}'))\n"
+        f"site = redis_server.Site('{HOST}', '{PREFIX}', Path('{tmp_path}'))\n"
+        f"s = redis_server.start(bytes.fromhex('{token.hex()}'), site)\n"
         "print(s.process.pid, flush=True); os.kill(os.getpid(), 9)"
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30).stdout

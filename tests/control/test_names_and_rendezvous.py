@@ -26,7 +26,8 @@ def test_sixteen_ports_and_passwords(token):
     assert all(20000 <= port < 32000 for port in ports)
     passwords = {rendezvous.password(token, k) for k in range(rendezvous.TRIES)}
     assert len(passwords) == 16
-    assert rendezvous.identity(token) not in passwords
+    kinds = (rendezvous.password, rendezvous.greeting, rendezvous.identity)
+    assert len({secret(token, k) for secret in kinds for k in range(rendezvous.TRIES)}) == 48
     assert rendezvous.token_bytes(token.hex()) == token
 
 
