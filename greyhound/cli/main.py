@@ -22,9 +22,26 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(COMMANDS[cmd_name]).command
+        try:
+            command = importlib.import_module(COMMANDS[cmd_name]).command
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "greyhound":
+                raise
+            return _unavailable(cmd_name, str(error.name))
         assert isinstance(command, click.Command)
         return command
+
+
+def _unavailable(name: str, module: str) -> click.Command:
+    """Stands in for a command whose libraries aren't installed, so that the others and `--help` still work."""
+    mend = f"needs the Python package {module!r}; install it: pip install 'greyhound[control]'"
+
+    @click.command(name, short_help=mend, context_settings={"ignore_unknown_options": True}, add_help_option=False)
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def unavailable(arguments: tuple[str, ...]) -> None:
+        raise click.ClickException(f"`greyhound {name}` {mend}")
+
+    return unavailable
 
 
 @click.group(cls=LazyGroup)

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from greyhound.sandbox import hostname
+from greyhound.sandbox import hostname, interrupts
 from greyhound.sandbox.cluster import Sandbox, running, take_down
 from greyhound.sandbox.errors import SandboxError
 from greyhound.sandbox.layout import DEFAULT_NAME, existing
@@ -38,10 +38,11 @@ def command() -> None:
 @click.option("--gpus-per-node", default=2, show_default=True, help="Stand-in GPUs a node.")
 @click.option("--no-plugin", is_flag=True, help="Leave the SPANK plugin out of plugstack.conf.")
 def up(name: str, nodes: int, gpus_per_node: int, no_plugin: bool) -> None:
-    """Bring a sandbox up (once more is harmless)."""
+    """Bring a sandbox up. One that is up stays as it is; a broken one is taken down first, its jobs with it."""
     begun = time.monotonic()
     try:
-        sandbox = Sandbox.up(name, nodes=nodes, gpus_per_node=gpus_per_node, plugin=not no_plugin, say=_say)
+        with interrupts.as_keyboard_interrupt():
+            sandbox = Sandbox.up(name, nodes=nodes, gpus_per_node=gpus_per_node, plugin=not no_plugin, say=_say)
     except SandboxError as error:
         _fail(error)
     _say(f"ready after {time.monotonic() - begun:.1f} s: Slurm {sandbox.state.release} in {sandbox.layout.directory}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from greyhound.sandbox import config, hostname, listeners, ports, processes, programs, state, teardown
+from greyhound.sandbox import config, hostname, interrupts, listeners, ports, processes, programs, state, teardown
 from greyhound.sandbox.daemons import Starter
 from greyhound.sandbox.errors import SandboxError
 from greyhound.sandbox.layout import DEFAULT_NAME, Layout, existing
@@ -60,7 +60,7 @@ class Sandbox:
             if teardown.down(layout, say):
                 say(f"cleaned what a crashed sandbox {name} left")
             with contextlib.ExitStack() as undo:
-                undo.callback(teardown.down, layout, _quiet)
+                undo.callback(_take_back, layout, say)
                 sandbox = cls(layout, _prepare(layout, paths, nodes, gpus_per_node))
                 sandbox._write_plugstack(wanted=plugin, say=say)
                 sandbox._make_page(say)
@@ -177,6 +177,12 @@ class Sandbox:
         foreign = listeners.foreign(pids)
         if foreign:
             raise SandboxError(f"not on loopback only: {', '.join(foreign)}; everything was taken down again")
+
+
+def _take_back(layout: Layout, say: Callable[[str], None]) -> None:
+    """Undo a bring-up that failed or was interrupted."""
+    with interrupts.put_off(say):
+        teardown.down(layout, _quiet)
 
 
 def take_down(name: str, say: Callable[[str], None] = _quiet) -> bool:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import click
 
-from greyhound.sandbox import leftovers, truth
-from greyhound.sandbox.cluster import Sandbox
+from greyhound.sandbox import interrupts, leftovers, truth
+from greyhound.sandbox.cluster import Sandbox, running
 from greyhound.sandbox.errors import SandboxError
 from greyhound.sandbox.watched import START_TIMEOUT_S, WatchedJob, WatchError
 
 SHOWN_ITERATIONS, HEALTHY_ITERATIONS = 16, 26
+NAME_PREFIX = "demo-"
 SLOW_ITERATIONS = 12
 MAX_DELAY = 5
 MAX_SLOWDOWN_ERROR = 0.15
@@ -91,6 +92,9 @@ def play(job: WatchedJob, gpu: str, speed: float) -> list[str]:
 
 
 def _run(name: str, gpu: str, speed: float, steps: int, work: Path) -> list[str]:
+    for other in running():
+        if other.layout.name.startswith(NAME_PREFIX):
+            click.echo(f"(an earlier demo was killed; `greyhound sandbox down --name {other.layout.name}` removes it)")
     click.echo("A private Slurm cluster: munge, MariaDB, slurmdbd, slurmctld and four slurmd, on loopback only")
     sandbox = Sandbox.up(name, say=lambda text: click.echo(f"  {text}"))
     try:
@@ -98,22 +102,25 @@ def _run(name: str, gpu: str, speed: float, steps: int, work: Path) -> list[str]
     except WatchError as error:
         found = [str(error)]
     finally:
-        sandbox.down()
+        with interrupts.put_off(click.echo):
+            sandbox.down()
     return found + list(leftovers.describe(sandbox))
 
 
 @click.command()
-@click.option("--name", default=f"demo-{os.getpid()}", help="the sandbox's name")
+@click.option("--name", default=f"{NAME_PREFIX}{os.getpid()}", help="the sandbox's name")
 @click.option("--gpu", default="n2:1", show_default=True, help="the GPU that is made slow, NODE:INDEX")
 @click.option("--speed", default=0.5, show_default=True, help="its speed meanwhile; 1 is healthy")
 @click.option("--steps", default=62, show_default=True, help="iterations of the training")
 def main(name: str, gpu: str, speed: float, steps: int) -> None:
     """Show the main job, end to end, and check it."""
-    with tempfile.TemporaryDirectory(prefix="greyhound-demo-") as work:
+    with interrupts.as_keyboard_interrupt(), tempfile.TemporaryDirectory(prefix="greyhound-demo-") as work:
         try:
             found = _run(name, gpu, speed, steps, Path(work))
         except SandboxError as error:
             found = [str(error)]
+        except KeyboardInterrupt:
+            found = ["interrupted; the cluster is down again"]
     for problem in found:
         click.echo(f"DEMO FAILED: {problem}", err=True)
     click.echo("" if found else "\nAll as it must be: one fail-slow injected, one found, nothing left behind.")

@@ -41,7 +41,7 @@ def constants() -> SimpleNamespace:
     """The GHS_* numbers without their prefix; SandboxError if the stand-in was not built."""
     header = next((path for path in CANDIDATES if path.exists()), None)
     if header is None:
-        raise SandboxError(f"no {CANDIDATES[0]}: the stand-in is not built; `make standin` builds it")
+        raise SandboxError(f"no {CANDIDATES[0]}: the stand-in is not built; `make -C hook/standin` builds it")
     return parse(header.read_text(), str(header))
 
 

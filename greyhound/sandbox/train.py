@@ -53,7 +53,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--steps", type=_positive, default=60, help="iterations (default 60)")
     parser.add_argument("--layers", type=_positive, help="transformer layers (default: one per pipeline stage)")
     parser.add_argument("--seed", type=int, default=1234, help="of weights and data (default 1234)")
-    parser.add_argument("--layer-ms", type=float, default=18.0, help="modelled forward time of a layer (default 18)")
+    parser.add_argument("--layer-ms", type=float, default=20.0, help="modelled forward time of a layer (default 20)")
     parser.add_argument("--distributed-optimizer", action="store_true", help="shard the optimizer's state over DP")
     parser.add_argument("--overlap", action="store_true", help="reduce gradients while the backward pass runs")
     parser.add_argument("--json-log", type=Path, metavar="FILE", help="one JSON object an iteration, appended")
