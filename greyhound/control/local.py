@@ -1,8 +1,6 @@
 """The monitor of `greyhound launch`: step directory, node process and its lines, all on one machine."""
 
-import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from greyhound.config import Settings
-from greyhound.control import child, lines, rendezvous
+from greyhound.control import child, lines, rendezvous, step_lock
 from greyhound.control.arguments import TOKEN_VARIABLE
 from greyhound.control.events import EventTail, read_events
 from greyhound.control.names import SHM, StepName, parse_step_dir, step_dir
@@ -34,14 +32,17 @@ def local_name(pid: int) -> StepName:
 
 
 def sweep_dead_launches(shm: Path = SHM) -> None:
-    """Remove step directories that this user's killed launches left behind; live ones and Slurm's stay."""
+    """Remove step directories that this user's killed launches left behind; live ones and Slurm's stay.
+
+    A live launch holds its directory's lock; the pid is looked at for the moment in which it doesn't yet.
+    """
     for path in shm.glob(f"greyhound-{os.getuid()}-local-*"):
         parsed = parse_step_dir(path)
-        if parsed is None or path.is_symlink():
+        if parsed is None:
             continue
         pid = parsed[1].job.removeprefix("local-")
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(path, ignore_errors=True)
+            step_lock.remove_dead(path)
 
 
 def preload(hook: Path, old: str) -> str:
@@ -63,6 +64,7 @@ class Monitor:
         self._tail: EventTail | None = None
         self._tail_due_s = 0.0
         self._unmonitored_said = False
+        self._lock: int | None = None
         self.step_dir = step_dir(os.getuid(), self._name, 0)
         self.events: Path | None = None
 
@@ -106,7 +108,7 @@ class Monitor:
 
     def _make_step_dir(self) -> None:
         sweep_dead_launches()
-        self.step_dir.mkdir(mode=0o700)
+        self._lock = step_lock.make(self.step_dir)
 
     def _spawn_node(self) -> subprocess.Popen[bytes]:
         settings = self._settings
@@ -121,6 +123,8 @@ class Monitor:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={**environment, TOKEN_VARIABLE: rendezvous.new_token()},
+            # While it lives, so does the launch for others, even if this process was killed.
+            pass_fds=() if self._lock is None else (self._lock,),
             process_group=0,
             preexec_fn=child.die_with_parent(15),
         )
@@ -163,5 +167,6 @@ class Monitor:
         return last[-1] if last else None
 
     def _remove(self) -> None:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(self.step_dir, ignore_errors=True)
+        if self._lock is not None:
+            step_lock.remove(self.step_dir, self._lock)
+            self._lock = None

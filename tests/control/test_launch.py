@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from greyhound.config import Settings, native_dir
-from greyhound.control import local
+from greyhound.control import local, step_lock
 from greyhound.control.events import read_events
 from greyhound.control.local import preload, sweep_dead_launches
 from greyhound.control.names import StepName, step_dir
@@ -222,11 +222,65 @@ def test_sweep_takes_dead_launches_only(tmp_path):
     dead = step_dir(uid, StepName("local-4194305", "0", 0), 0, tmp_path)
     alive = step_dir(uid, StepName(f"local-{os.getpid()}", "0", 0), 0, tmp_path)
     slurm = step_dir(uid, StepName("4194305", "0", 0), 0, tmp_path)
+    link = step_dir(uid, StepName("local-4194306", "0", 0), 0, tmp_path)
+    link.symlink_to(slurm)
     for folder in (dead, alive, slurm):
         folder.mkdir()
+    (slurm / "ring").touch()
     sweep_dead_launches(tmp_path)
     assert not dead.exists()
-    assert alive.exists() and slurm.exists()
+    assert alive.exists() and (slurm / "ring").exists()
+
+
+def test_sweep_leaves_the_locked_directory_of_a_launch_whose_pid_is_not_ours_to_see(tmp_path):
+    elsewhere = step_dir(os.getuid(), StepName("local-4194305", "0", 0), 0, tmp_path)
+    held = step_lock.make(elsewhere)
+    sweep_dead_launches(tmp_path)
+    assert elsewhere.exists()
+    os.close(held)
+    sweep_dead_launches(tmp_path)
+    assert not elsewhere.exists()
+
+
+def test_launch_takes_a_dead_ones_place_and_nobody_elses(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "SHM", tmp_path)
+    monkeypatch.setattr(step_lock, "WAIT_S", 0.0)
+    monitor = local.Monitor(Settings(record_dir=str(tmp_path / "records")), 1, native_dir(), print)
+    monitor.step_dir = step_dir(os.getuid(), monitor._name, 0, tmp_path)
+    held = step_lock.make(monitor.step_dir)
+    (monitor.step_dir / "ring.1.1").touch()
+    with pytest.raises(local.UnmonitoredError, match="still runs"):
+        monitor.start()
+    monitor.stop()
+    assert (monitor.step_dir / "ring.1.1").exists()
+    os.close(held)
+    try:
+        assert monitor.start()["GREYHOUND_DIR"] == str(monitor.step_dir)
+        assert not (monitor.step_dir / "ring.1.1").exists()
+        assert step_lock.lock(monitor.step_dir) is None
+        os.close(monitor._lock)
+        monitor._lock = os.open(monitor.step_dir, os.O_RDONLY)
+        assert step_lock.lock(monitor.step_dir) is None, "the node process holds it as well"
+    finally:
+        monitor.stop()
+    assert not monitor.step_dir.exists()
+
+
+def test_directory_that_was_replaced_before_it_was_locked_is_let_be(tmp_path, monkeypatch):
+    path = tmp_path / "greyhound-0-local-1.0.0.n0"
+    path.mkdir()
+    flock = step_lock.fcntl.flock
+
+    def replaced_meanwhile(fd, how):
+        monkeypatch.undo()
+        path.rename(tmp_path / "removed")
+        path.mkdir()
+        (path / "ring.1.1").touch()
+        flock(fd, how)
+
+    monkeypatch.setattr(step_lock.fcntl, "flock", replaced_meanwhile)
+    assert not step_lock.remove_dead(path)
+    assert (path / "ring.1.1").exists()
 
 
 def test_node_process_without_redis_says_so_and_ends_in_time(tmp_path):
