@@ -9,11 +9,12 @@ from greyhound.control.episodes import Episode, EpisodeMerger
 from greyhound.control.events import utc
 from greyhound.control.messages import Bye, Hello, IterationBatch, Message, RankSample, Report
 from greyhound.control.names import StepName
-from greyhound.control.states import State, StateMachine
+from greyhound.control.states import State, StateMachine, TransitionError
 
 NOTICES_KEPT = 20
 PARTIAL_LOCK_S = 60.0
 SILENT_S = 15.0
+GAP_S = 7.5  # between two ticks: this process was stopped, so the nodes' silence says nothing
 MISSING_NODE_S = 60.0
 STATUS_VERSION = 1
 
@@ -39,6 +40,7 @@ class Node:
     seen_s: float
     state: str = "starting"
     gone: bool = False
+    silence: str = ""
     samples: dict[str, RankSample] = field(default_factory=dict)
 
 
@@ -79,6 +81,7 @@ class Job:
         self._last = {"iteration": 0, "iteration_s": 0.0, "healthy_s": 0.0}
         self._most = {"ranks": 0, "tracked": 0}
         self._started_s = 0.0
+        self._ticked_s = 0.0
         self._announced: set[str] = set()
         self._regime: set[str] = set()
 
@@ -86,7 +89,7 @@ class Job:
 
     def start(self, now_s: float, data: dict[str, Any]) -> None:
         """Write the first event."""
-        self._started_s = now_s
+        self._started_s = self._ticked_s = now_s
         self._emit("start", now_s, data)
 
     def handle(self, message: Message, now_s: float) -> None:
@@ -94,8 +97,14 @@ class Job:
         data = message.data
         node = self.nodes.setdefault(message.node, Node(f"node {message.node}", now_s))
         node.seen_s = now_s
+        node.gone = isinstance(data, Bye)
+        if node.silence:
+            # Its analyzer was only stopped for a while, with the job or by itself.
+            self.notices = [text for text in self.notices if text != node.silence]
+            self._tell(f"{node.name}: its analyzer is heard again")
+            node.silence = ""
         if isinstance(data, Hello):
-            node.name, node.gone = data.name, False
+            node.name = data.name
         elif isinstance(data, IterationBatch):
             node.state = data.state
             node.samples = {sample.key: sample for sample in data.ranks}
@@ -103,8 +112,6 @@ class Job:
                 self.notice(f"{node.name}: {text}")
         elif isinstance(data, Report):
             self._report(f"{message.node}:{data.key}", data, now_s)
-        elif isinstance(data, Bye):
-            node.gone = True
 
     def _report(self, key: str, report: Report, now_s: float) -> None:
         if report.what != "regime":
@@ -171,7 +178,7 @@ class Job:
             if self.machine.state is not State.SUSPECT:
                 self._go(State.TRACKING, "", now_s, {"ranks": len(tracked)})
                 if self.merger.current is not None:
-                    self.machine.to(State.SUSPECT, f"episode {self.merger.current.id}")
+                    self._change(State.SUSPECT, f"episode {self.merger.current.id}")
             return
         if any(node.state == "not_intercepted" for node in self.nodes.values()) and not samples:
             reason = "NCCL runs in this step, but its calls don't pass the hook (static, hidden or opened by dlsym)"
@@ -184,35 +191,50 @@ class Job:
             self._go(State.WAITING, "no communicator made yet", now_s)
 
     def _go(self, state: State, reason: str, now_s: float, data: dict[str, Any] | None = None) -> None:
-        if self.machine.to(state, reason):
+        if self._change(state, reason):
             self._emit(state.value, now_s, {**(data or {}), "reason": reason or None}, iteration=self.iteration)
+
+    def _change(self, state: State, reason: str = "") -> bool:
+        """Whether the state changed. A change that the table doesn't know is a fault of ours, not the job's end."""
+        try:
+            return self.machine.to(state, reason)
+        except TransitionError as error:
+            self.notice(f"state kept: {error}")
+            return False
 
     def _episode_changed(self, episode: Episode, now_s: float) -> None:
         opening = {**_episode_data(episode, self.iteration), "end": None, "duration_s": None, "cause": None}
         if episode.id not in self._announced:
             self._announced.add(episode.id)
-            self.machine.to(State.SUSPECT, f"episode {episode.id}")
+            if self.machine.state is State.TRACKING:
+                self._change(State.SUSPECT, f"episode {episode.id}")
             self._emit("suspect", now_s, opening, episode.id, episode.reported)
         if not episode.open:
             if self.machine.state is State.SUSPECT:
-                self.machine.to(State.TRACKING)
+                self._change(State.TRACKING)
             if episode.cause == "recovered":
                 self._emit("recovered", now_s, _episode_data(episode, self.iteration), episode.id, episode.end)
 
     # -- things worth a line ------------------------------------------------------------------------
 
     def _check_nodes(self, now_s: float) -> None:
+        # Nobody can be heard without a bus, nor by a master that was stopped itself: silence counts from now on.
+        deaf = abs(now_s - self._ticked_s) > GAP_S or self.machine.state is State.UNMONITORED
+        self._ticked_s = now_s
         for node in self.nodes.values():
+            node.seen_s = now_s if deaf else node.seen_s
             if not node.gone and now_s - node.seen_s > SILENT_S:
-                self.notice(
-                    f"{node.name}: its analyzer has been silent for {SILENT_S:.0f} s; its ranks run unmonitored"
-                )
-                node.gone = True
-                node.samples = {}
+                self._fell_silent(node)
         missing = sorted(set(range(self.node_count)) - set(self.nodes))
         if self._tracking_since_s is not None and now_s - self._tracking_since_s > MISSING_NODE_S and missing:
             shown = ", ".join(str(index) for index in missing[:10]) + (", ..." if len(missing) > 10 else "")
             self.notice(f"no word from {len(missing)} of {self.node_count} nodes (index {shown}); they run unmonitored")
+
+    def _fell_silent(self, node: Node) -> None:
+        node.silence = f"{node.name}: its analyzer has been silent for {SILENT_S:.0f} s; its ranks run unmonitored"
+        node.gone = True
+        node.samples = {}
+        self.notice(node.silence)
 
     def _check_partial(self, samples: dict[str, RankSample], tracked: dict[str, RankSample], now_s: float) -> None:
         alive = [sample for sample in samples.values() if sample.alive]
@@ -242,7 +264,7 @@ class Job:
         if current is not None:
             current.close(self.iteration, int(now_s * 1e9), "open at the end of the job")
         was = self.machine.state
-        self.machine.to(State.ENDED, self.machine.reason if was is State.UNMONITORED else reason)
+        self._change(State.ENDED, self.machine.reason if was is State.UNMONITORED else reason)
         self._emit("end", now_s, {"reason": reason, **self._summary(now_s)}, iteration=self.iteration)
 
     def _summary(self, now_s: float) -> dict[str, Any]:

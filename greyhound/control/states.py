@@ -23,16 +23,18 @@ class State(StrEnum):
 
 
 _ANYTIME = {State.UNMONITORED, State.ENDED}
+# The last tracked rank may end or fall silent in every state, and what the other nodes say then counts.
+_NOTHING_TRACKED = {State.WAITING, State.NOT_INTERCEPTED}
 _NEXT: dict[State, set[State]] = {
     State.STARTING: {State.WAITING, State.TRACKING, State.NOT_INTERCEPTED},
     State.WAITING: {State.TRACKING, State.NOT_INTERCEPTED},
     State.NOT_INTERCEPTED: {State.WAITING, State.TRACKING},
-    State.TRACKING: {State.SUSPECT, State.WAITING},
-    State.SUSPECT: {State.TRACKING, State.WAITING, State.PROFILE},
-    State.PROFILE: {State.TRACKING, State.SUSPECT, State.VALIDATE, State.MITIGATE},
-    State.VALIDATE: {State.TRACKING, State.SUSPECT, State.MITIGATE},
-    State.MITIGATE: {State.TRACKING, State.SUSPECT},
-    State.UNMONITORED: {State.WAITING, State.TRACKING},
+    State.TRACKING: {State.SUSPECT, *_NOTHING_TRACKED},
+    State.SUSPECT: {State.TRACKING, State.PROFILE, *_NOTHING_TRACKED},
+    State.PROFILE: {State.TRACKING, State.SUSPECT, State.VALIDATE, State.MITIGATE, *_NOTHING_TRACKED},
+    State.VALIDATE: {State.TRACKING, State.SUSPECT, State.MITIGATE, *_NOTHING_TRACKED},
+    State.MITIGATE: {State.TRACKING, State.SUSPECT, *_NOTHING_TRACKED},
+    State.UNMONITORED: {State.TRACKING, *_NOTHING_TRACKED},
     State.ENDED: set(),
 }
 

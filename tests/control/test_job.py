@@ -1,9 +1,15 @@
 """The master's picture of a job, driven by messages and a clock of the test's own."""
 
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from greyhound.control import lines
 from greyhound.control.job import PARTIAL_LOCK_S, SILENT_S, Job
 from greyhound.control.messages import Bye, Hello, IterationBatch, Message, RankSample, Report
 from greyhound.control.names import StepName
+from greyhound.control.states import State
 
 S = 1_000_000_000
 
@@ -134,12 +140,126 @@ def test_silent_node_is_said_once_and_its_ranks_no_longer_count():
     for node in (0, 1):
         bench.batch(node, 30)
     bench.tick()
-    for _ in range(3):
-        bench.batch(0, 50)
-        status = bench.tick(SILENT_S)
+    status = silent(bench, 1, 3 * SILENT_S)
     assert status["tracked"] == 2
     assert len(bench.notices) == 1
     assert "silent" in bench.notices[0]
+
+
+def silent(bench, node, seconds, other=None):
+    """Only the other node speaks for a while."""
+    for _ in range(round(seconds / 5) + 1):
+        bench.send(1 - node, other) if other else bench.batch(1 - node, 50)
+        status = bench.tick(5.0)
+    return status
+
+
+def states_of_nodes(status):
+    return [node["state"] for node in status["nodes"]]
+
+
+def test_node_that_is_heard_again_is_not_gone():
+    bench = Bench()
+    for node in (0, 1):
+        bench.batch(node, 30)
+    bench.tick()
+    status = silent(bench, 1, SILENT_S)
+    assert states_of_nodes(status) == ["tracking", "gone"]
+    assert len(status["notices"]) == 1
+    bench.batch(1, 60)
+    status = bench.tick()
+    assert (states_of_nodes(status), status["tracked"], status["notices"]) == (["tracking", "tracking"], 4, [])
+    assert "heard again" in bench.notices[-1]
+    assert len(silent(bench, 1, SILENT_S)["notices"]) == 1
+    bench.send(1, Bye("the step ended"))
+    assert states_of_nodes(bench.tick()) == ["tracking", "gone"]
+
+
+def test_silence_while_the_master_itself_was_stopped_or_deaf_does_not_count():
+    bench = Bench()
+    for node in (0, 1):
+        bench.batch(node, 30)
+    bench.tick()
+    bench.tick(600.0)
+    status = bench.tick(0.2)
+    assert (status["tracked"], bench.notices) == (4, [])
+    bench.job.unmonitored("Redis is out of reach", bench.now_s)
+    for _ in range(10):
+        bench.tick(5.0)
+    bench.job.monitored_again(bench.now_s)
+    assert (bench.tick()["tracked"], bench.notices) == (4, [])
+
+
+def test_last_tracked_node_falls_silent_beside_one_that_is_not_intercepted():
+    bench = Bench()
+    bench.batch(0, 44, 1.5)
+    bench.tick()
+    assert silent(bench, 0, SILENT_S, IterationBatch("not_intercepted"))["state"] == "not_intercepted"
+    bench.report(0, "ring0", "opened", 40, 44)
+    bench.batch(0, 44, 1.5)
+    assert bench.tick()["state"] == "suspect"
+    assert silent(bench, 0, SILENT_S, IterationBatch("not_intercepted"))["state"] == "not_intercepted"
+
+
+def test_episode_that_shows_while_unmonitored_is_told_and_the_state_stays():
+    bench = Bench(nodes=1)
+    bench.batch(0, 44, 1.5)
+    bench.tick()
+    bench.job.unmonitored("Redis is out of reach", bench.now_s)
+    bench.report(0, "ring0", "opened", 40, 44)
+    assert bench.tick()["state"] == "unmonitored"
+    assert bench.kinds[-1] == "suspect"
+    bench.job.monitored_again(bench.now_s)
+    assert bench.tick()["state"] == "suspect"
+
+
+def test_change_of_state_that_is_not_in_the_table_is_refused_softly():
+    bench = Bench()
+    assert not bench.job._change(State.MITIGATE)
+    assert bench.notices == ["state kept: starting can't be followed by mitigate"]
+
+
+counts = st.integers(0, 100)
+small_s = st.floats(0, 10)
+sample_of = st.builds(
+    RankSample, st.sampled_from("ab"), counts, st.booleans(), st.booleans(), counts, small_s, small_s, counts
+)
+reports = st.builds(
+    Report, st.sampled_from("ab"), counts, st.sampled_from(["opened", "closed", "regime"]), counts, counts, counts,
+    counts, small_s, small_s, small_s, small_s,
+)  # fmt: skip
+batches = st.builds(
+    IterationBatch, st.sampled_from(["waiting", "tracking", "not_intercepted"]), st.lists(sample_of, max_size=3)
+)
+happenings = st.one_of(
+    st.tuples(st.integers(0, 2), st.one_of(batches, batches, reports, st.builds(Bye, st.just("")))),
+    st.floats(-20, 70),
+    st.sampled_from(["unmonitored", "monitored_again"]),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(happenings, max_size=30))
+def test_no_order_of_messages_brings_the_master_down(steps):
+    bench = Bench(nodes=3)
+    for step in steps:
+        if isinstance(step, tuple):
+            bench.send(*step)
+        elif isinstance(step, float):
+            bench.tick(step)
+        elif step == "unmonitored":
+            bench.job.unmonitored("lost", bench.now_s)
+        else:
+            bench.job.monitored_again(bench.now_s)
+        json.dumps(bench.job.status(bench.now_s), allow_nan=False)
+    bench.tick()
+    bench.job.finish(bench.now_s, "the step ended")
+    bench.tick()
+    assert bench.job.status(bench.now_s)["state"] == "ended"
+    assert not [notice for notice in bench.notices if "state kept" in notice]
+    assert all(
+        lines.event_line(event) != event["kind"] for event in bench.events if event["kind"] in ("end", "suspect")
+    )
 
 
 def test_node_that_never_speaks_is_said():
