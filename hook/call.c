@@ -36,7 +36,7 @@ static void count(struct gh_call *call, struct gh_member *m, uint32_t kind, int 
                   cudaStream_t stream) {
   uint64_t capture;
   if (GH_UNLIKELY(__atomic_load_n(&gh_captures, __ATOMIC_RELAXED)) &&
-      gh_cuda_capturing(stream, &capture)) {
+      gh_cuda_capturing(stream, &capture, gh_thread.caller)) {
     call->record.flags |= GH_REC_CAPTURED;
     gh_graph_captured(capture, m->hash, kind, peer, call->record.bytes);
   } else if (kind == GH_COUNT_COLLECTIVE) {

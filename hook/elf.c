@@ -16,6 +16,7 @@ struct tables {
   const char *strings;
   const uint32_t *gnu_hash;
   const uint32_t *sysv_hash;
+  const char *wants, *defines; /* chains of ElfW(Verneed) and ElfW(Verdef) */
 };
 
 /* glibc relocates the dynamic section's addresses in place, musl doesn't. */
@@ -31,6 +32,8 @@ static struct tables read_dynamic(const struct gh_object *object) {
     if (d->d_tag == DT_STRTAB) t.strings = at;
     if (d->d_tag == DT_GNU_HASH) t.gnu_hash = at;
     if (d->d_tag == DT_HASH) t.sysv_hash = at;
+    if (d->d_tag == DT_VERNEED) t.wants = at;
+    if (d->d_tag == DT_VERDEF) t.defines = at;
   }
   return t;
 }
@@ -84,10 +87,42 @@ void *gh_elf_symbol(const struct gh_object *object, const char *symbol) {
   return index ? (void *)(object->base + t.symbols[index].st_value) : NULL;
 }
 
+static bool begins(const char *text, const char *prefix) {
+  return !strncmp(text, prefix, strlen(prefix));
+}
+
+const char *gh_elf_wanted_version(const struct gh_object *object, const char *library) {
+  struct tables t = read_dynamic(object);
+  const char *at = t.strings ? t.wants : NULL;
+  while (at) {
+    const ElfW(Verneed) *need = (const void *)at;
+    const ElfW(Vernaux) *first = (const void *)(at + need->vn_aux);
+    if (need->vn_cnt && begins(t.strings + need->vn_file, library))
+      return t.strings + first->vna_name;
+    at = need->vn_next ? at + need->vn_next : NULL;
+  }
+  return NULL;
+}
+
+bool gh_elf_has_version(const struct gh_object *object, const char *version) {
+  struct tables t = read_dynamic(object);
+  const char *at = t.strings ? t.defines : NULL;
+  if (!at) return true;
+  while (at) {
+    const ElfW(Verdef) *definition = (const void *)at;
+    const ElfW(Verdaux) *name = (const void *)(at + definition->vd_aux);
+    bool base = definition->vd_flags & VER_FLG_BASE; /* the file's own name, no version */
+    if (!base && !strcmp(t.strings + name->vda_name, version)) return true;
+    at = definition->vd_next ? at + definition->vd_next : NULL;
+  }
+  return false;
+}
+
 struct search {
-  uintptr_t address;  /* containing this, or */
-  const char *prefix; /* of this file name, or */
-  const char *symbol; /* defining this */
+  uintptr_t address;   /* containing this, or all of: */
+  const char *prefix;  /* of this file name, */
+  const char *symbol;  /* defining this, not the hook itself, */
+  const char *version; /* in this version */
   struct gh_object *out;
 };
 
@@ -108,12 +143,12 @@ static struct gh_object describe(const struct dl_phdr_info *info) {
 static bool fits(const struct search *s, const struct gh_object *o) {
   if (s->address) return s->address >= o->low && s->address < o->high;
   if (strstr(o->name, "vdso") || !o->dynamic) return false; /* its addresses aren't relocated */
-  if (s->prefix) {
-    const char *slash = strrchr(o->name, '/');
-    return !strncmp(slash ? slash + 1 : o->name, s->prefix, strlen(s->prefix));
-  }
+  const char *slash = strrchr(o->name, '/');
+  if (s->prefix && !begins(slash ? slash + 1 : o->name, s->prefix)) return false;
   uintptr_t here = (uintptr_t)&gh_elf_self;
-  return !(here >= o->low && here < o->high) && gh_elf_symbol(o, s->symbol);
+  if (s->symbol && ((here >= o->low && here < o->high) || !gh_elf_symbol(o, s->symbol)))
+    return false;
+  return !s->version || gh_elf_has_version(o, s->version);
 }
 
 static int visit(struct dl_phdr_info *info, size_t size, void *argument) {
@@ -135,9 +170,30 @@ bool gh_elf_named(const char *prefix, struct gh_object *out) {
   return dl_iterate_phdr(visit, &s);
 }
 
-bool gh_elf_defining(const char *symbol, struct gh_object *out) {
-  struct search s = {.symbol = symbol, .out = out};
+bool gh_elf_defining(const char *symbol, const char *prefix, const char *version,
+                     struct gh_object *out) {
+  struct search s = {.symbol = symbol, .prefix = prefix, .version = version, .out = out};
   return dl_iterate_phdr(visit, &s);
+}
+
+/* Is the object in front of the hook in the loader's list? Then it stands in front of it in the
+ * global scope, too. */
+struct order {
+  uintptr_t address;
+  bool before;
+};
+static int find_first(struct dl_phdr_info *info, size_t size, void *argument) {
+  (void)size;
+  struct order *order = argument;
+  struct gh_object o = describe(info);
+  uintptr_t here = (uintptr_t)&gh_elf_self;
+  order->before = order->address >= o.low && order->address < o.high;
+  return order->before || (here >= o.low && here < o.high);
+}
+bool gh_elf_before_self(uintptr_t address) {
+  struct order order = {.address = address};
+  dl_iterate_phdr(find_first, &order);
+  return order.before;
 }
 
 const struct gh_object *gh_elf_self(void) {

@@ -148,6 +148,11 @@
   X(GraphInstantiateWithParams) X(GraphInstantiateWithParams_ptsz)          \
   X(GraphExecUpdate) X(GraphLaunch) X(GraphLaunch_ptsz)                     \
   X(GraphExecDestroy) X(GraphDestroy)
+
+/* X(name): the CUDA runtime's, called by the hook itself */
+#define GH_CUDA_ASKED_FUNCTIONS(X)                                          \
+  X(GetDevice) X(DeviceGetPCIBusId) X(StreamIsCapturing)                    \
+  X(StreamGetCaptureInfo) X(StreamGetCaptureInfo_v2) X(StreamGetCaptureInfo_v3)
 /* clang-format on */
 
 enum gh_fn {
@@ -156,7 +161,7 @@ enum gh_fn {
       GH_OTHER_FUNCTIONS(GH_NAME_FN)
 #undef GH_NAME_FN
 #define GH_NAME_FN(name) GH_FN_cuda##name,
-          GH_CUDA_FUNCTIONS(GH_NAME_FN) GH_FN_COUNT
+          GH_CUDA_FUNCTIONS(GH_NAME_FN) GH_CUDA_ASKED_FUNCTIONS(GH_NAME_FN) GH_FN_COUNT
 #undef GH_NAME_FN
 };
 

@@ -145,9 +145,9 @@ DEFINE_BEGIN(StreamBeginCaptureToGraph)
 DEFINE_BEGIN(StreamBeginCaptureToGraph_ptsz)
 
 /* The id of the capture that is about to end on this stream, 0 if there is nothing to follow. */
-static uint64_t capture_ending(cudaStream_t stream) {
+static uint64_t capture_ending(cudaStream_t stream, uintptr_t caller) {
   uint64_t id = 0;
-  return gh_present() && gh_cuda_capturing(stream, &id) ? named(id) : 0;
+  return gh_present() && gh_cuda_capturing(stream, &id, caller) ? named(id) : 0;
 }
 
 static void capture_ended(uint64_t id, cudaGraph_t graph) {
@@ -168,7 +168,7 @@ static void capture_ended(uint64_t id, cudaGraph_t graph) {
 #define DEFINE_END(name)                                                      \
   GH_EXPORT cudaError_t cuda##name(cudaStream_t stream, cudaGraph_t *graph) { \
     REAL(name, (cudaStream_t, cudaGraph_t *));                                \
-    uint64_t id = capture_ending(stream);                                     \
+    uint64_t id = capture_ending(stream, GH_CALLER);                          \
     cudaError_t error = real(stream, graph);                                  \
     capture_ended(id, error || !graph ? NULL : *graph);                       \
     return error;                                                             \

@@ -45,16 +45,24 @@ struct gh_object {
   const void *dynamic;
 };
 bool gh_elf_containing(uintptr_t address, struct gh_object *out);
-bool gh_elf_named(const char *prefix, struct gh_object *out);    /* by file name */
-bool gh_elf_defining(const char *symbol, struct gh_object *out); /* first that isn't the hook */
+bool gh_elf_named(const char *prefix, struct gh_object *out); /* by file name */
+/* The first that isn't the hook; prefix of its file name and version may be NULL. */
+bool gh_elf_defining(const char *symbol, const char *prefix, const char *version,
+                     struct gh_object *out);
 void *gh_elf_symbol(const struct gh_object *object, const char *symbol);
+/* The version of the symbols that the object was linked to in a library of such a file name. */
+const char *gh_elf_wanted_version(const struct gh_object *object, const char *library);
+/* Would the loader bind a symbol wanted in this version to the object? */
+bool gh_elf_has_version(const struct gh_object *object, const char *version);
+bool gh_elf_before_self(uintptr_t address);
 const struct gh_object *gh_elf_self(void);
 
 /* resolve.c */
 void *gh_real(enum gh_fn fn, uintptr_t caller);
 void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller); /* NULL, nothing said */
-void gh_resolve_lock(bool lock);                            /* around fork */
-void *gh_next(const char *symbol);                          /* dlsym(RTLD_NEXT) */
+/* The first that there is of functions that stand for each other. */
+void *gh_resolve_first(const enum gh_fn *fns, size_t n, uintptr_t caller);
+void gh_resolve_lock(bool lock); /* around fork */
 
 /* preload.c */
 void gh_preload_remove_self(void);
@@ -62,7 +70,7 @@ void gh_preload_remove_self(void);
 /* cuda.c: everything NULL-safe where no CUDA runtime is in the process */
 int gh_cuda_device(void);
 void gh_cuda_bus_id(char *out, int bytes, int device);
-bool gh_cuda_capturing(cudaStream_t stream, uint64_t *id);
+bool gh_cuda_capturing(cudaStream_t stream, uint64_t *id, uintptr_t caller);
 
 /* ring.c */
 extern struct gh_header *gh_ring; /* NULL until the first communicator */

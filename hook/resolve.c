@@ -3,11 +3,13 @@
  * The order is what the loader would have done without the hook (its global scope, then the
  * caller's own libraries), and then what it couldn't see:
  *   GREYHOUND_NCCL_LIB, RTLD_NEXT (another preload tool, or an NCCL that the executable links to),
- *   the caller's object (NCCL linked statically into it), libnccl.so.2 or librccl.so.1 wherever it
- *   is loaded, any object that defines the function.
+ *   the caller's object (NCCL linked statically into it), the libraries that it needs, a library of
+ *   the usual name wherever it is loaded, any object that defines the function.
+ * CUDA runtimes of several versions may be in one process. Their symbols carry the version, and the
+ * caller's object says which it was linked to; the hook's own symbols carry none, so that the
+ * loader binds all callers to them, and the version is minded here.
  * An NCCL's `ncclX` is left for its `pncclX`, which no preload object can stand in front of.
- * A result inside the hook is refused. Different callers may have different NCCLs in one process,
- * so answers are kept by caller.
+ * A result inside the hook is refused. Answers are kept by caller.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -15,7 +17,7 @@
 
 #include "hook.h"
 
-#define CALLERS 16
+#define CALLERS 64
 
 static const char *const names[GH_FN_COUNT] = {
 #define GH_NAME(name, ...) [GH_FN_##name] = "nccl" #name,
@@ -23,7 +25,7 @@ static const char *const names[GH_FN_COUNT] = {
         GH_OTHER_FUNCTIONS(GH_NAME)
 #undef GH_NAME
 #define GH_NAME(name) [GH_FN_cuda##name] = "cuda" #name,
-            GH_CUDA_FUNCTIONS(GH_NAME)
+            GH_CUDA_FUNCTIONS(GH_NAME) GH_CUDA_ASKED_FUNCTIONS(GH_NAME)
 #undef GH_NAME
 };
 
@@ -37,7 +39,18 @@ static uint32_t caller_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 typedef void *(*dlsym_fn)(void *, const char *);
+typedef void *(*dlvsym_fn)(void *, const char *, const char *);
 typedef void *(*dlopen_fn)(const char *, int);
+typedef int (*dlclose_fn)(void *);
+
+/* What is looked for, and for whom. */
+struct request {
+  const char *name;
+  char profiled[64];     /* pncclX; "" for CUDA's */
+  const char *version;   /* the caller's object was linked to this one; NULL: to none */
+  uintptr_t address;     /* in the caller */
+  struct gh_object from; /* its object; `high` is 0 for code outside any */
+};
 
 static void *loader_function(const char *name) {
   struct gh_object object;
@@ -47,11 +60,17 @@ static void *loader_function(const char *name) {
   return found;
 }
 
-void *gh_next(const char *symbol) {
-  dlsym_fn find = (dlsym_fn)loader_function("dlsym");
-  if (!find) return NULL;
-  void *found = find(RTLD_NEXT, symbol);
-  return found; /* not a tail call: dlsym looks at who called it */
+/* Through the loader; handle may be RTLD_NEXT. Never a tail call: dlsym looks at who called it. */
+static void *ask_loader(void *handle, const char *name, const char *version) {
+  void *volatile found = NULL;
+  if (version) {
+    dlvsym_fn find = (dlvsym_fn)loader_function("dlvsym"); /* musl has none, and no versions */
+    if (find) found = find(handle, name, version);
+  } else {
+    dlsym_fn find = (dlsym_fn)loader_function("dlsym");
+    if (find) found = find(handle, name);
+  }
+  return found;
 }
 
 static bool is_self(const void *function) {
@@ -59,86 +78,112 @@ static bool is_self(const void *function) {
   return (uintptr_t)function >= self->low && (uintptr_t)function < self->high;
 }
 
+static bool is_usable(const void *function) { return function && !is_self(function); }
+
+static bool is_in(const struct gh_object *object, const void *function) {
+  return (uintptr_t)function >= object->low && (uintptr_t)function < object->high;
+}
+
 /* pncclX where the object is an NCCL, else X itself. */
-static void *in_object(const struct gh_object *object, const char *name) {
-  char profiled[64] = "p";
-  void *found = NULL;
-  if (*name == 'n') {
-    strncat(profiled, name, sizeof profiled - 2);
-    found = gh_elf_symbol(object, profiled);
-  }
-  if (!found) found = gh_elf_symbol(object, name);
-  return found && !is_self(found) ? found : NULL;
+static void *in_object(const struct gh_object *object, const struct request *r) {
+  void *found = *r->profiled ? gh_elf_symbol(object, r->profiled) : NULL;
+  if (!found) found = gh_elf_symbol(object, r->name);
+  return is_usable(found) ? found : NULL;
 }
 
 /* The library that the user named, loaded once; NULL if none or not loadable. */
-static void *named_library(const char *name) {
+static void *named_library(const struct request *r) {
   static bool said;
   const char *path = gh_env_text(GH_ENV_NCCL_LIB);
-  if (!path || *name != 'n') return NULL;
+  if (!path || !*r->profiled) return NULL;
   dlopen_fn open_library = (dlopen_fn)loader_function("dlopen");
-  dlsym_fn find = (dlsym_fn)loader_function("dlsym");
-  void *handle = open_library && find ? open_library(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+  void *handle = open_library ? open_library(path, RTLD_NOW | RTLD_LOCAL) : NULL;
   if (!handle) {
     if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
       gh_log("%s='%s' can't be loaded and is ignored", gh_env_name(GH_ENV_NCCL_LIB), path);
     return NULL;
   }
-  char profiled[64] = "p";
-  strncat(profiled, name, sizeof profiled - 2);
-  void *found = find(handle, profiled);
-  if (!found) found = find(handle, name);
-  return found && !is_self(found) ? found : NULL;
+  void *found = ask_loader(handle, r->profiled, NULL);
+  if (!found) found = ask_loader(handle, r->name, NULL);
+  return is_usable(found) ? found : NULL;
 }
 
-static void *in_global_scope(const char *name) {
+/* Like the loader, past an object that has the function in other versions alone. */
+static void *in_global_scope(const struct request *r) {
   struct gh_object object;
-  void *found = gh_next(name);
-  if (!found || is_self(found)) return NULL;
+  void *found = ask_loader(RTLD_NEXT, r->name, NULL);
+  if (found && r->version && gh_elf_containing((uintptr_t)found, &object) &&
+      !gh_elf_has_version(&object, r->version))
+    found = ask_loader(RTLD_NEXT, r->name, r->version);
+  if (!is_usable(found)) return NULL;
   if (!gh_elf_containing((uintptr_t)found, &object)) return found;
-  void *profiled = in_object(&object, name);
+  void *profiled = *r->profiled ? gh_elf_symbol(&object, r->profiled) : NULL;
   return profiled ? profiled : found;
 }
 
-/* NCCL inside the caller's own object. Only pncclX counts: a tool preloaded before the hook calls
- * it from an object that defines ncclX too, and calling that back would never end. */
-static void *in_caller(const char *name, uintptr_t address) {
-  struct gh_object caller;
-  char profiled[64] = "p";
-  if (is_self((void *)address) || !gh_elf_containing(address, &caller)) return NULL;
-  if (*name == 'c') return in_object(&caller, name);
-  strncat(profiled, name, sizeof profiled - 2);
-  return gh_elf_symbol(&caller, profiled);
+/* The library inside the caller's own object. A tool preloaded before the hook has the name, too,
+ * and calling it back would never end: so of NCCL only pncclX counts, of CUDA no such object. */
+static void *in_caller(const struct request *r) {
+  if (!r->from.high || is_self((void *)r->address)) return NULL;
+  if (*r->profiled) return gh_elf_symbol(&r->from, r->profiled);
+  return gh_elf_before_self(r->address) ? NULL : gh_elf_symbol(&r->from, r->name);
 }
 
-static void *in_library(const char *name) {
+/* What the caller's object was linked to, and what that was linked to, in the loader's order. */
+static void *in_needed(const struct request *r) {
+  dlopen_fn open_library = (dlopen_fn)loader_function("dlopen");
+  dlclose_fn close_library = (dlclose_fn)loader_function("dlclose");
+  if (!r->from.high || !*r->from.name || !open_library || !close_library) return NULL;
+  void *handle = open_library(r->from.name, RTLD_LAZY | RTLD_NOLOAD);
+  if (!handle) return NULL;
+  void *found = *r->profiled ? ask_loader(handle, r->profiled, NULL) : NULL;
+  if (!found && r->version) found = ask_loader(handle, r->name, r->version);
+  if (!found) found = ask_loader(handle, r->name, NULL);
+  close_library(handle);
+  return is_usable(found) && !is_in(&r->from, found) ? found : NULL;
+}
+
+static void *in_library(const struct request *r, const char *version) {
   static const char *const nccl[] = {"libnccl.so", "librccl.so", NULL};
-  static const char *const cuda[] = {"libcudart.so", NULL};
+  static const char *const cuda[] = {"libcudart.so", "libcudart-", NULL}; /* -: renamed in wheels */
   struct gh_object object;
-  for (const char *const *prefix = *name == 'n' ? nccl : cuda; *prefix; prefix++) {
-    void *found = gh_elf_named(*prefix, &object) ? in_object(&object, name) : NULL;
-    if (found) return found;
-  }
+  for (const char *const *prefix = *r->profiled ? nccl : cuda; *prefix; prefix++)
+    if (gh_elf_defining(r->name, *prefix, version, &object)) return in_object(&object, r);
   return NULL;
 }
 
 /* The first object that has it, but no tool in front of the hook (see in_caller). */
-static void *anywhere(const char *name, uintptr_t caller) {
+static void *anywhere(const struct request *r, const char *version) {
   struct gh_object object;
-  char profiled[64] = "p";
-  strncat(profiled, name, sizeof profiled - 2);
-  if (*name == 'n' && gh_elf_defining(profiled, &object)) return gh_elf_symbol(&object, profiled);
-  if (!gh_elf_defining(name, &object) || (caller >= object.low && caller < object.high))
+  if (*r->profiled && gh_elf_defining(r->profiled, NULL, NULL, &object))
+    return gh_elf_symbol(&object, r->profiled);
+  if (!gh_elf_defining(r->name, NULL, version, &object) || is_in(&object, (void *)r->address))
     return NULL;
-  return in_object(&object, name);
+  return in_object(&object, r);
+}
+
+static struct request request_of(const char *name, uintptr_t caller) {
+  struct request r = {.name = name, .address = caller};
+  if (!gh_elf_containing(caller, &r.from)) r.from = (struct gh_object){0};
+  if (*name == 'n') {
+    r.profiled[0] = 'p';
+    strncat(r.profiled, name, sizeof r.profiled - 2);
+  } else if (r.from.high) {
+    r.version = gh_elf_wanted_version(&r.from, "libcudart");
+  }
+  return r;
 }
 
 static void *resolve(const char *name, uintptr_t caller) {
-  void *found = named_library(name);
-  if (!found) found = in_global_scope(name);
-  if (!found) found = in_caller(name, caller);
-  if (!found) found = in_library(name);
-  if (!found) found = anywhere(name, caller);
+  struct request r = request_of(name, caller);
+  void *found = named_library(&r);
+  if (!found) found = in_global_scope(&r);
+  if (!found) found = in_caller(&r);
+  if (!found) found = in_needed(&r);
+  if (!found) found = in_library(&r, r.version);
+  if (!found) found = anywhere(&r, r.version);
+  if (!found && r.version) found = in_library(&r, NULL);
+  if (!found && r.version) found = anywhere(&r, NULL);
   return found;
 }
 
@@ -185,9 +230,13 @@ static void pin(const void *function) {
     open_library(object.name, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller) {
+static struct caller *row_of(uintptr_t caller) {
   struct caller *row = known_caller(caller);
-  if (GH_UNLIKELY(!row)) row = add_caller(caller);
+  return GH_UNLIKELY(!row) ? add_caller(caller) : row;
+}
+
+void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller) {
+  struct caller *row = row_of(caller);
   void *real = row ? __atomic_load_n(&row->real[fn], __ATOMIC_ACQUIRE) : NULL;
   if (GH_UNLIKELY(!real)) {
     real = resolve(names[fn], caller);
@@ -197,6 +246,17 @@ void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller) {
     }
   }
   return real;
+}
+
+/* Remembered under the first one, so that those missing aren't looked for again. */
+void *gh_resolve_first(const enum gh_fn *fns, size_t n, uintptr_t caller) {
+  for (size_t i = 0; i < n; i++) {
+    void *real = gh_resolve_optional(fns[i], caller);
+    struct caller *row = real && i ? row_of(caller) : NULL;
+    if (row) __atomic_store_n(&row->real[fns[0]], real, __ATOMIC_RELEASE);
+    if (real) return real;
+  }
+  return NULL;
 }
 
 void *gh_real(enum gh_fn fn, uintptr_t caller) {

@@ -61,3 +61,4 @@ int cudaGraphLaunch(void *exec, void *stream) {
 int cudaGraphExecDestroy(void *exec) { return !exec; }
 int cudaGraphDestroy(void *graph) { return !graph; }
 int fake_launches(void) { return launches; }
+int fake_graphs(void) { return graph_count; }
