@@ -54,6 +54,8 @@ def _end(event: dict[str, Any]) -> str:
     count = len(data["episodes"])
     episodes = "no fail-slow" if not count else _count(count, "fail-slow")
     lost = f", {seconds(data['lost_s'])} lost" if count else ""
+    if not data["healthy_s"] and not count:
+        return f"ended after {data['iterations']} iterations, not tracked long enough to know the healthy time"
     return f"ended after {data['iterations']} iterations, healthy {seconds(data['healthy_s'])}, {episodes}{lost}"
 
 
@@ -94,5 +96,5 @@ def event_line(event: dict[str, Any]) -> str:
     """What happened, without time and job; an event of another release gives its kind."""
     try:
         return _LINES.get(event["kind"], _reason)(event)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return str(event.get("kind"))

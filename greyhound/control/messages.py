@@ -5,13 +5,13 @@ receiver (`UnknownKindError`), malformed messages are refused (`MessageError`); 
 """
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 VERSION = 1
 TEXT_LIMIT = 400
+REAL_LIMIT = 1e12  # seconds or slow-downs: thirty thousand years; sums and products of such stay finite
 
 
 class MessageError(ValueError):
@@ -112,6 +112,8 @@ class Message:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > TEXT_LIMIT:
         raise ValueError(f"not a text of at most {TEXT_LIMIT} characters")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError("not valid Unicode: half a surrogate pair")
     return value
 
 
@@ -122,8 +124,9 @@ def _whole(value: Any) -> int:
 
 
 def _real(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError("not a finite number")
+    # The comparison holds neither for NaN nor for the infinities, and takes integers of any length.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -REAL_LIMIT <= value <= REAL_LIMIT:
+        raise ValueError(f"not a number from -{REAL_LIMIT:g} to {REAL_LIMIT:g}")
     return float(value)
 
 

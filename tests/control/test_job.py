@@ -1,6 +1,7 @@
 """The master's picture of a job, driven by messages and a clock of the test's own."""
 
 import json
+import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,9 @@ from greyhound.control.names import StepName
 from greyhound.control.states import State
 
 S = 1_000_000_000
+
+
+TOO_LONG = {"kind": "recovered", "episode": "e1", "iteration": 1, "data": {"duration_s": math.inf, "lost_s": math.inf}}
 
 
 class Bench:
@@ -228,23 +232,25 @@ reports = st.builds(
     Report, st.sampled_from("ab"), counts, st.sampled_from(["opened", "closed", "regime"]), counts, counts, counts,
     counts, small_s, small_s, small_s, small_s,
 )  # fmt: skip
-batches = st.builds(
-    IterationBatch, st.sampled_from(["waiting", "tracking", "not_intercepted"]), st.lists(sample_of, max_size=3)
+samples = st.lists(sample_of, min_size=1, max_size=2)
+batches = st.builds(IterationBatch, st.sampled_from(["waiting", "tracking"]), samples) | st.builds(
+    IterationBatch, st.sampled_from(["waiting", "not_intercepted"])
 )
 happenings = st.one_of(
-    st.tuples(st.integers(0, 2), st.one_of(batches, batches, reports, st.builds(Bye, st.just("")))),
-    st.floats(-20, 70),
+    st.tuples(st.integers(0, 1), st.one_of(batches, batches, reports, st.builds(Bye, st.just("")))),
+    st.sampled_from([0.2, 1.0, 5.0, 7.0, 60.0, -5.0]),
     st.sampled_from(["unmonitored", "monitored_again"]),
 )
 
 
 @settings(max_examples=300)
-@given(st.lists(happenings, max_size=30))
+@given(st.lists(happenings, min_size=8, max_size=40))
 def test_no_order_of_messages_brings_the_master_down(steps):
-    bench = Bench(nodes=3)
+    bench = Bench()
     for step in steps:
         if isinstance(step, tuple):
             bench.send(*step)
+            bench.tick(0.2)
         elif isinstance(step, float):
             bench.tick(step)
         elif step == "unmonitored":
@@ -283,6 +289,20 @@ def test_unmonitored_stays_until_the_end_with_its_reason():
     assert bench.job.status(bench.now_s)["reason"] == "redis-server died"
 
 
+def test_run_too_short_to_know_its_healthy_time_says_so():
+    bench = Bench(nodes=1)
+    bench.send(0, IterationBatch("tracking", [RankSample("ring0", 0, True, True, 12, 0.08, 0.0, 0)]))
+    bench.tick()
+    bench.job.finish(bench.now_s, "the step ended")
+    text = lines.event_line(bench.events[-1])
+    assert text == "ended after 12 iterations, not tracked long enough to know the healthy time"
+
+
 def test_lines_survive_events_of_another_release():
-    for event in ({"kind": "suspect", "data": {}}, {"kind": "dreamt", "data": {}}, {"kind": "end", "data": None}):
+    for event in (
+        {"kind": "suspect", "data": {}},
+        {"kind": "dreamt", "data": {}},
+        {"kind": "end", "data": None},
+        TOO_LONG,
+    ):
         assert lines.event_line(event).startswith(event["kind"][:3])

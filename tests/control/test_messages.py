@@ -10,7 +10,7 @@ from greyhound.control import messages as m
 
 texts = st.text(max_size=30)
 whole = st.integers(-(2**62), 2**62)
-real = st.floats(allow_nan=False, allow_infinity=False)
+real = st.floats(-m.REAL_LIMIT, m.REAL_LIMIT)
 samples = st.builds(m.RankSample, texts, whole, st.booleans(), st.booleans(), whole, real, real, whole)
 data = st.one_of(
     st.builds(m.Hello, texts, texts, whole),
@@ -55,7 +55,13 @@ def test_any_text_is_a_message_or_a_message_error(text):
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.integers()
+    | st.integers(300, 4000).map(lambda digits: 10**digits)
+    | st.text(max_size=5)
+    | st.just("\ud800"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
@@ -83,3 +89,38 @@ def test_missing_field_and_unknown_kind():
     ):
         with pytest.raises(m.UnknownKindError):
             m.decode(text)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e13", "NaN", "-Infinity", "9" * 400, "-" + "9" * 4000])
+def test_number_beyond_all_sense_is_refused(number):
+    report = m.encode(m.Message(0, 1, 2, m.Report("ring", 0, "opened", 1, 1, 1, 1, 0.25, 1.0, 1.0, 1.0)))
+    with pytest.raises(m.MessageError, match="'healthy_s': not a number"):
+        m.decode(report.replace("0.25", number))
+
+
+def test_text_that_cannot_be_written_anywhere_is_refused():
+    bye = m.encode(m.Message(0, 1, 2, m.Bye("why")))
+    with pytest.raises(m.MessageError, match="Unicode"):
+        m.decode(bye.replace("why", "\\ud800"))
+    assert m.decode(bye.replace("why", "\\ud83d\\ude00")).data == m.Bye("\N{GRINNING FACE}")
+
+
+envelopes = st.fixed_dictionaries(
+    {"v": st.just(1) | json_values, "kind": st.sampled_from(["hello", "iteration", "report", "bye", "stop"])},
+    optional={
+        "node": whole | json_values,
+        "seq": whole | json_values,
+        "t_ns": whole | json_values,
+        "data": json_values,
+    },
+)
+
+
+@given(envelopes, st.integers(0, 3), st.text(max_size=2))
+def test_nothing_but_a_message_error_leaves_decode(raw, cut, inserted):
+    text = json.dumps(raw)
+    for spoilt in (text, text[: len(text) - cut] + inserted, inserted + text, "[" * 10**5, '{"v":' * 10**4):
+        try:
+            m.decode(spoilt)
+        except m.MessageError:
+            continue
