@@ -1,11 +1,12 @@
 """`greyhound inject`: make a stand-in GPU or link slow while a job runs, and well again."""
 
+import contextlib
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ from greyhound.sandbox.page import StandinPage, find_page
 from greyhound.sandbox.units import parse_rate_bytes_per_s, parse_seconds
 
 REFUSED = 2
+SMI_TIMEOUT_S = 30
 
 
 def quantity(parse: Callable[[str], float]) -> Callable[[Any], float]:
@@ -58,23 +60,52 @@ def locate(page: Path | None) -> Path | None:
 
 
 def inject_for(duration_s: float | None, act: Callable[[], None], heal: Callable[[], None]) -> None:
-    """Act; with a duration wait and heal, at once on Ctrl-C or TERM."""
+    """Act; with a duration wait and heal, at once on Ctrl-C, TERM or a hang-up, and whatever goes wrong in between."""
     if duration_s is None:
         act()
         return
+    with stopped_by_signals() as shield:
+        changed = True
+        try:
+            act()
+            time.sleep(duration_s)
+            shield()
+        except KeyboardInterrupt:
+            click.echo("interrupted, healing")
+        except click.exceptions.Exit:
+            changed = False  # refused
+            raise
+        finally:
+            shield()
+            if changed:
+                heal()
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[Callable[[], None]]:
+    """The first INT, TERM or HUP raises KeyboardInterrupt; none does after the function that is given was called.
+
+    In place before the fault is made, so that none finds the fault made and nobody to heal it. What was ignored
+    stays so (nohup).
+    """
 
     def stop(signum: int, frame: FrameType | None) -> None:
+        set_all(signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    # Before acting, so that no signal finds the fault made and nobody to heal it.
-    old = signal.signal(signal.SIGTERM, stop)
+    old = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ours = [signum for signum, handler in old.items() if handler is not signal.SIG_IGN]
+
+    def set_all(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+        for signum in ours:
+            signal.signal(signum, handler)
+
+    set_all(stop)
     try:
-        act()
-        time.sleep(duration_s)
-    except KeyboardInterrupt:
-        click.echo("interrupted, healing")
-    heal()
-    signal.signal(signal.SIGTERM, old)
+        yield lambda: set_all(signal.SIG_IGN)
+    finally:
+        for signum in ours:
+            signal.signal(signum, old[signum])
 
 
 def change(path: Path, action: Callable[[StandinPage], None]) -> None:
@@ -170,7 +201,15 @@ def _nvidia_smi(*arguments: str) -> str:
     binary = shutil.which("nvidia-smi")
     if binary is None:
         refuse("no stand-in page and no nvidia-smi on this node: there is nothing to inject into")
-    answer = subprocess.run([binary, *arguments], capture_output=True, text=True, errors="replace", timeout=30)
+    command = [binary, *arguments]
+    try:
+        # In a process group of its own: a Ctrl-C at the terminal must not end the healing half-way.
+        answer = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=SMI_TIMEOUT_S, process_group=0
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        # It may have done its work before: no refusal, after which nothing would be healed.
+        raise click.ClickException(f"nvidia-smi {' '.join(arguments)}: {error}") from None
     if answer.returncode != 0:
         refuse(f"nvidia-smi {' '.join(arguments)}: {(answer.stderr or answer.stdout).strip()}")
     return answer.stdout

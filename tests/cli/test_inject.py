@@ -68,7 +68,7 @@ def test_for_heals_afterwards(page):
     assert links(page) == []
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_for_heals_when_interrupted(page, signum):
     greyhound = Path(sys.executable).with_name("greyhound")
     command = [greyhound, "inject", "gpu", "n1:0", "--speed", "0.5", "--for", "10m", "--page", page]
@@ -78,6 +78,51 @@ def test_for_heals_when_interrupted(page, signum):
     out, _ = process.communicate(timeout=30)
     assert "healed" in out
     assert speeds(page)["n1:0"] == 1.0
+
+
+@pytest.mark.parametrize("trouble", [OSError("stdout is gone"), RuntimeError("unheard of")])
+def test_trouble_after_the_fault_was_made_is_healed(trouble):
+    done = []
+
+    def act():
+        done.append("act")
+        raise trouble
+
+    with pytest.raises(type(trouble)):
+        inject.inject_for(60.0, act, lambda: done.append("heal"))
+    assert done == ["act", "heal"]
+
+
+def test_signals_during_the_healing_do_not_end_it():
+    done = []
+
+    def heal():
+        for signum in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), signum)
+        done.append("healed")
+
+    before = signal.getsignal(signal.SIGTERM)
+    inject.inject_for(60.0, lambda: os.kill(os.getpid(), signal.SIGHUP), heal)
+    assert done == ["healed"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_hang_up_that_is_ignored_stays_so(monkeypatch):
+    done = []
+    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        inject.inject_for(0.0, lambda: os.kill(os.getpid(), signal.SIGHUP), lambda: done.append("healed"))
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, old)
+    assert done == ["healed"]
+
+
+def test_refused_fault_is_refused_once(page):
+    before = page.read_bytes()
+    answer = run("gpu", "n9:0", "--speed", "0.5", "--for", "10m", "--page", page)
+    assert (answer.exit_code, answer.output.count("no GPU")) == (2, 1)
+    assert page.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -135,6 +180,19 @@ def test_real_gpu_is_locked_and_unlocked_by_nvidia_smi(no_page, tmp_path, monkey
     assert "undo: nvidia-smi -i 3 -rgc" in answer.output
     assert log.read_text().splitlines()[1:] == ["-i 3 -lgc 990,990", "-i 3 -rgc"]
     assert "run this command there" in run("gpu", "elsewhere:3", "--speed", "0.5", "--yes-real").output
+
+
+def test_real_gpu_is_unlocked_after_an_answer_that_came_too_late(no_page, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text(f'#!/bin/sh\necho "$@" >> {log}\ncase "$*" in *query*) echo 1980;; *lgc*) exec sleep 60;; esac\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(inject, "SMI_TIMEOUT_S", 1)
+    answer = run("gpu", "localhost:3", "--speed", "0.5", "--yes-real", "--for", "10m")
+    assert answer.exit_code == 1
+    assert "timed out" in answer.output
+    assert log.read_text().splitlines()[1:] == ["-i 3 -lgc 990,990", "-i 3 -rgc"]
 
 
 def test_without_nvidia_smi(no_page, monkeypatch):
