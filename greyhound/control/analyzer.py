@@ -1,6 +1,7 @@
 """The analyzer of one node: finds rings, polls them about ten times a second, tells the master."""
 
 import logging
+import math
 from pathlib import Path
 
 from greyhound.control.inbox import Inbox
@@ -78,14 +79,20 @@ class Analyzer:
             try:
                 watch = RankWatch(path, own_mode(self._mode), self._threshold, self._warmup)
             except RingNotReady as error:
-                since_s = self._not_ready_s.setdefault(path.name, now_s)
-                if now_s - since_s > NOT_READY_PATIENCE_S:
-                    self._refuse(path.name, error)
+                self._wait_for(path.name, error, now_s)
             except RingError as error:
                 self._refuse(path.name, error)
             else:
                 self._watches[path.name] = watch
+                self._not_ready_s.pop(path.name, None)
                 log.info("watching %s", path.name)
+
+    def _wait_for(self, name: str, error: RingNotReady, now_s: float) -> None:
+        """It is tried at each scan; one that takes long is told once."""
+        since_s = self._not_ready_s.setdefault(name, now_s)
+        if now_s - since_s > NOT_READY_PATIENCE_S:
+            self._not_ready_s[name] = math.inf
+            self.notice(f"ring not ready, that rank runs unmonitored until it is: {error}")
 
     def _refuse(self, name: str, error: RingError) -> None:
         self._refused.add(name)

@@ -9,13 +9,17 @@ PROC = Path("/proc")
 
 
 def _own_processes(proc: Path, uid: int) -> Iterator[Path]:
-    for entry in os.scandir(proc):
-        if entry.name.isdigit():
-            try:
-                if entry.stat().st_uid == uid:
-                    yield Path(entry.path)
-            except OSError:
-                continue
+    try:
+        with os.scandir(proc) as listing:
+            entries = [entry for entry in listing if entry.name.isdigit()]
+    except OSError:
+        return  # out of descriptors for a moment: the next look counts
+    for entry in entries:
+        try:
+            if entry.stat().st_uid == uid:
+                yield Path(entry.path)
+        except OSError:
+            continue
 
 
 def _belongs(process: Path, step_dir: Path) -> bool:

@@ -1,5 +1,6 @@
 """Reader of one process's ring file: its calls, communicators, counters and control words."""
 
+import errno
 import mmap
 import os
 import stat
@@ -16,6 +17,7 @@ from greyhound.trace.native import load_reader
 from greyhound.trace.records import COMM_DTYPE, COUNT_DTYPE, INFLIGHT_DTYPE, RECORD_DTYPE
 
 _HEADER = struct.Struct("<QIIQIIQ40siiii32sQQIiQ")
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -78,20 +80,26 @@ class Ring:
     def open(cls, path: str | os.PathLike[str]) -> "Ring":
         """Map the ring at ``path``, after checking that it is whole, ours, of this boot and of this layout.
 
-        Raises RingNotReady while the hook is still making it, RingError for everything else.
+        Raises RingNotReady while the hook is still making it or this machine lacks descriptors or memory, RingError
+        for everything else.
         """
         ring_path = Path(path)
         try:
             descriptor = os.open(ring_path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            raise RingError(f"{ring_path}: not a ring that can be opened: {error.strerror}") from error
+            raise _refusal(ring_path, error) from error
         try:
             size_bytes = _check_file(ring_path, os.fstat(descriptor))
             _check_header(ring_path, os.pread(descriptor, layout.GH_PAGE_BYTES, 0), size_bytes)
             memory = mmap.mmap(descriptor, size_bytes)
+        except OSError as error:
+            raise _refusal(ring_path, error) from error
         finally:
             os.close(descriptor)
-        return cls(ring_path, memory)
+        try:
+            return cls(ring_path, memory)
+        except OSError as error:  # dlopen gives no errno by which to tell a shortage
+            raise RingNotReady(f"{ring_path}: can't be read: {error}") from error
 
     @property
     def header(self) -> RingHeader:
@@ -169,6 +177,12 @@ class Ring:
 
     def _table(self, offset_bytes: int, slots: int, dtype: np.dtype[np.void]) -> NDArray[np.void]:
         return self._bytes[offset_bytes : offset_bytes + slots * dtype.itemsize].view(dtype).copy()
+
+
+def _refusal(path: Path, error: OSError) -> RingError:
+    """What a failed system call means for the ring: a shortage passes, everything else stays."""
+    kind = RingNotReady if error.errno in _SHORTAGES else RingError
+    return kind(f"{path}: not a ring that can be opened: {error.strerror}")
 
 
 def _check_file(path: Path, status: os.stat_result) -> int:

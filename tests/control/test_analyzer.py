@@ -1,15 +1,17 @@
 """The analyzer over synthetic rings and a bus in memory: reports, refused rings, a master that isn't there."""
 
+import errno
 import os
 import time
 
 import pytest
 
+from greyhound.control import intercept
 from greyhound.control.analyzer import Analyzer
 from greyhound.control.bus import MemoryBus
 from greyhound.control.link import Link
 from greyhound.control.messages import Bye, Hello, IterationBatch, Message, Report, Stop, decode, encode
-from greyhound.trace import layout
+from greyhound.trace import layout, ring
 from tests.control.ring_program import CALLS, RingWriter
 
 S = 1_000_000_000
@@ -116,6 +118,58 @@ def test_unready_ring_is_waited_for(bench, tmp_path):
     notices = [notice for batch in of_kind(messages, IterationBatch) for notice in batch.notices]
     assert len(notices) == 1
     assert "still empty" in notices[0]
+    path.unlink()
+    RingWriter(tmp_path, 0).path.rename(path)
+    assert len(of_kind(bench.poll(2), IterationBatch)[-1].ranks) == 1
+
+
+@pytest.mark.parametrize("call", ["open", "mmap"])
+@pytest.mark.parametrize("shortage", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_passing_shortage_costs_no_rank_its_monitoring(bench, tmp_path, monkeypatch, call, shortage):
+    writer = RingWriter(tmp_path, 0)
+
+    def refused(*arguments, **keywords):
+        raise OSError(shortage, os.strerror(shortage))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ring.os if call == "open" else ring.mmap, call, refused)
+        batches = of_kind(bench.poll(3), IterationBatch)
+    assert [(batch.ranks, batch.notices) for batch in batches] == [([], [])] * 3
+    bench.train(writer, 40, 1.0)
+    batch = of_kind(bench.poll(2), IterationBatch)[-1]
+    assert [sample.locked for sample in batch.ranks] == [True]
+    assert batch.notices == []
+
+
+def test_shortage_while_the_reader_is_loaded_passes_as_well(bench, tmp_path, monkeypatch):
+    RingWriter(tmp_path, 0)
+
+    def refused():
+        raise OSError("libgreyhound_reader.so: cannot open shared object file: Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ring, "load_reader", refused)
+        assert of_kind(bench.poll(2), IterationBatch)[-1].ranks == []
+    assert len(of_kind(bench.poll(2), IterationBatch)[-1].ranks) == 1
+
+
+def test_shortage_while_looking_for_missed_processes_is_no_failure(tmp_path, monkeypatch):
+    def refused(path):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(intercept.os, "scandir", refused)
+    assert not intercept.InterceptCheck(tmp_path).missed(1.0)
+
+
+def test_ring_that_cannot_be_mapped_is_refused(bench, tmp_path, monkeypatch):
+    RingWriter(tmp_path, 0)
+
+    def refused(*arguments, **keywords):
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setattr(ring.mmap, "mmap", refused)
+    (batch, _) = of_kind(bench.poll(2), IterationBatch)
+    assert "ring refused" in batch.notices[0] and "No such device" in batch.notices[0]
 
 
 def test_ended_rank_is_not_alive(bench, tmp_path):
