@@ -2,7 +2,8 @@
 
     python -I -m greyhound.control.node --step-dir DIR --node-index I ...     (docs/interfaces.md 4)
 
-TERM: last poll, `bye`, the step directory is removed, exit 0 within 2 s. Nothing here reaches into the ranks.
+TERM: last poll, `bye`, the step directory is removed, exit 0 within 2 s. Any failure: a line in the file `unmonitored`
+of the step directory, which stays, exit 1. Nothing here reaches into the ranks.
 """
 
 import logging
@@ -15,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 from greyhound.control import address, child, rendezvous
@@ -23,13 +24,15 @@ from greyhound.control.arguments import TOKEN_VARIABLE, NodeArguments, parse, ta
 from greyhound.control.events import EventLog
 from greyhound.control.logs import log_to
 from greyhound.control.messages import Hello
+from greyhound.control.note import MasterSearch, Note, failure
 from greyhound.control.record import open_record
 from greyhound.control.status import FILE, StatusWriter, read_status
 
 if TYPE_CHECKING:
     from greyhound.control.analyzer import Analyzer
+    from greyhound.control.link import Link
 
-MASTER_GRACE_S = 1.5
+END_S = 1.8
 PARENT_DIED = "its parent process died"
 
 log = logging.getLogger(__name__)
@@ -44,20 +47,27 @@ class Stopper:
 
     def __init__(self) -> None:
         self.reason = ""
+        self._asked_s: float | None = None
         self._parent = os.getppid()
         signal.signal(signal.SIGTERM, self._on_signal)
         for signum in IGNORED:
             signal.signal(signum, signal.SIG_IGN)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        self._asked_s = self._asked_s or time.monotonic()
         self.reason = self.reason or ("the step ended" if os.getppid() == self._parent else PARENT_DIED)
+
+    def left_s(self) -> float:
+        """What is left of END_S since we were told to stop, all of it if nobody did."""
+        return END_S if self._asked_s is None else max(0.0, self._asked_s + END_S - time.monotonic())
 
 
 class MasterChild:
     """The master beside the head's analyzer; if it dies, this process says so in its place."""
 
-    def __init__(self, arguments: NodeArguments, token: str) -> None:
+    def __init__(self, arguments: NodeArguments, token: str, note: Note) -> None:
         self._arguments = arguments
+        self._note = note
         self._token = token
         self._process: subprocess.Popen[bytes] | None = None
         self._said = False
@@ -73,16 +83,31 @@ class MasterChild:
                 preexec_fn=child.die_with_parent(signal.SIGTERM),
             )
         except OSError as error:
-            self._speak_for_it(f"the master can't be started: {error}")
+            self._lost(f"the master can't be started: {error}")
 
     def check(self) -> None:
         """Notice its death, once."""
         if self._process is not None and self._process.poll() is not None and not self._said:
-            self._speak_for_it(f"the master died: {child.describe_exit(self._process.returncode)}")
+            self._lost(f"the master died: {child.describe_exit(self._process.returncode)}")
+
+    def _lost(self, reason: str) -> None:
+        self._note.write(reason)
+        self._speak_for_it(reason)
+
+    def __enter__(self) -> "MasterChild":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """A failure of this process is the step's: without it the master would hear of it late or, just born, never."""
+        if isinstance(error, Exception) and self._process is not None and not self._said:
+            self._process.kill()
+            self._process.wait()
+            self._speak_for_it(failure(error))
 
     def _speak_for_it(self, reason: str) -> None:
         self._said = True
-        log.error("unmonitored: %s", reason)
         arguments = self._arguments
         record = open_record(arguments.settings.record_path, arguments.name, arguments.step_dir).folder
         live = arguments.step_dir / FILE
@@ -97,14 +122,19 @@ class MasterChild:
         StatusWriter(live, record / FILE).update(status, time.monotonic(), force=True)
         EventLog(record / "events.jsonl", arguments.name).append("unmonitored", time.time(), {"reason": reason})
 
-    def stop(self) -> None:
+    def ask_to_stop(self) -> None:
         """TERM; it drains what the nodes still say and ends."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+    def stop(self, grace_s: float) -> None:
+        """End it within the time given."""
         if self._process is not None:
-            child.end(self._process, MASTER_GRACE_S)
+            child.end(self._process, grace_s)
 
 
-def build(arguments: NodeArguments, token: bytes) -> "Analyzer":
-    """The analyzer of this node; numpy and Redis are imported here, not before."""
+def build(arguments: NodeArguments, token: bytes) -> tuple["Analyzer", "Link"]:
+    """The analyzer of this node and its link; numpy and Redis are imported here, not before."""
     from greyhound.control.analyzer import Analyzer
     from greyhound.control.link import Finder, Link
 
@@ -115,7 +145,7 @@ def build(arguments: NodeArguments, token: bytes) -> "Analyzer":
     hello = Hello(address.node_name(arguments), socket.gethostname(), os.getpid())
     link = Link(arguments.node_index, hello, finder.try_one)
     settings = arguments.settings
-    return Analyzer(arguments.step_dir, settings.mode, settings.threshold, settings.warmup, link)
+    return Analyzer(arguments.step_dir, settings.mode, settings.threshold, settings.warmup, link), link
 
 
 def remove_step_dir(path: Path) -> None:
@@ -138,39 +168,44 @@ def run(arguments: NodeArguments, analyzer: "Analyzer", stopper: Stopper, each_r
     return stopper.reason or analyzer.stop_reason
 
 
+def monitor(arguments: NodeArguments, stopper: Stopper, note: Note) -> int:
+    """From the token to the end; the exit code."""
+    text = take_token()
+    try:
+        token = rendezvous.token_bytes(text)
+    except rendezvous.TokenError as error:
+        note.write(str(error))
+        return 2
+    with MasterChild(arguments, text, note) as master:
+        if arguments.node_index == 0:
+            master.start()
+        analyzer, link = build(arguments, token)
+        search = MasterSearch(note)
+
+        def each_round() -> None:
+            master.check()
+            search.check(link.connected, time.monotonic())
+
+        reason = run(arguments, analyzer, stopper, each_round)
+        log.info("ending: %s", reason)
+        # Both end at the same time: the bus may hold up either of them for a while.
+        master.ask_to_stop()
+        analyzer.finish(reason)
+        master.stop(stopper.left_s())
+    remove_step_dir(arguments.step_dir)
+    return 0
+
+
 def main() -> int:
-    """Entry point; exit 0 after a stop, 2 for a bad command line or token."""
+    """Entry point; exit 0 after a stop, 2 for a bad command line or token, 1 for every other failure."""
     arguments = parse("greyhound.control.node")
     stopper = Stopper()
     child.be_modest()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     arguments.step_dir.mkdir(mode=0o700, exist_ok=True)
-    log_to(open_record(arguments.settings.record_path, arguments.name, arguments.step_dir), arguments)
-    text = take_token()
-    try:
-        token = rendezvous.token_bytes(text)
-    except rendezvous.TokenError as error:
-        log.error("%s", error)
-        return 2
-    master = MasterChild(arguments, text)
-    if arguments.node_index == 0:
-        master.start()
-    analyzer: Analyzer | None = None
-    try:
-        analyzer = build(arguments, token)
-        reason = run(arguments, analyzer, stopper, master.check)
-        log.info("ending: %s", reason)
-        analyzer.finish(reason)
-    except ImportError as error:
-        # A package or the C reader is missing here: the installation's fault, not the job's. The step directory
-        # stays, by which whoever started this process sees a failure.
-        log.error("unmonitored: the analyzer can't be loaded: %s", error)
-        return 1
-    finally:
-        master.stop()
-        if analyzer is not None:
-            remove_step_dir(arguments.step_dir)
-    return 0
+    with Note(arguments.step_dir) as note:
+        log_to(open_record(arguments.settings.record_path, arguments.name, arguments.step_dir), arguments)
+        return monitor(arguments, stopper, note)
 
 
 if __name__ == "__main__":
