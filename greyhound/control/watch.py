@@ -14,6 +14,7 @@ from greyhound.trace.records import symbols, top_level
 from greyhound.trace.ring import Ring
 
 ENDS_KEPT = 8192
+STILL_S = 600.0
 
 
 def process_alive(pid: int, pid_start: int) -> bool:
@@ -60,6 +61,11 @@ class RankWatch:
         self._pattern = 0
         self._last = (0, 0.0, 0)
         self.lost_records = 0
+        header = self._ring.header
+        # A rank in a PID namespace of its own (a container) has another pid here: only its ring tells of it.
+        self._visible = process_alive(header.pid, header.pid_start)
+        self._signs = (0, 0)
+        self._moved_s = time.monotonic()
         self.alive = True
 
     def poll(self) -> list[Report]:
@@ -126,10 +132,21 @@ class RankWatch:
         )
 
     def check_alive(self) -> bool:
-        """Whether the rank still runs; remembers."""
+        """Whether the rank still runs: its process does or, where that was never seen here, its ring has moved lately.
+
+        A rank without calls (a checkpoint, an evaluation) is still for minutes, hence STILL_S; a ring that moves
+        belongs to a living rank whatever /proc says.
+        """
         header = self._ring.header
-        ended = self._ring.hook_state == layout.GH_STATE_ENDED
-        self.alive = self.alive and not ended and process_alive(header.pid, header.pid_start)
+        signs = (self._ring.recorded, self._ring.heartbeat_ns)
+        moves, self._signs = signs != self._signs, signs
+        running = process_alive(header.pid, header.pid_start)
+        self._visible = self._visible or running
+        now_s = time.monotonic()
+        if moves:
+            self._moved_s = now_s
+        lately = moves if self._visible else now_s - self._moved_s < STILL_S
+        self.alive = self._ring.hook_state != layout.GH_STATE_ENDED and (running or lately)
         return self.alive
 
     def heartbeat(self) -> None:
