@@ -4,6 +4,7 @@ import fcntl
 import math
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -168,12 +169,21 @@ def find_page(explicit: Path | None = None) -> Path:
             raise SandboxError(f"stand-in page {named} does not exist; is its sandbox or launch still running?")
         return named
     sandboxes = [layout.page for layout in existing() if layout.page.exists()]
-    pages = sandboxes or sorted(SHM.glob(f"greyhound-standin-{os.getuid()}-*.page"))
+    pages = sandboxes or sorted(filter(_is_ours, SHM.glob(f"greyhound-standin-{os.getuid()}-*.page")))
     if not pages:
         raise SandboxError("no stand-in page: `greyhound sandbox up` or `greyhound launch --standin` makes one")
     if len(pages) > 1:
         raise SandboxError(f"several stand-in pages; name one in {VARIABLE}: {', '.join(map(str, pages))}")
     return pages[0]
+
+
+def _is_ours(page: Path) -> bool:
+    """Anybody can lay a file or a link of that name into /dev/shm."""
+    try:
+        status = page.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _checked_name(name: str) -> bytes:

@@ -159,6 +159,18 @@ def no_page(tmp_path, monkeypatch):
     monkeypatch.setattr(page_module, "SHM", tmp_path)
 
 
+def test_only_a_page_of_ones_own_is_found(no_page, page, tmp_path):
+    name = f"greyhound-standin-{os.getuid()}-%d.page"
+    (tmp_path / (name % 1)).symlink_to(page)
+    if os.geteuid() == 0:
+        foreign = tmp_path / (name % 2)
+        foreign.write_bytes(page.read_bytes())
+        os.chown(foreign, 12345, 12345)
+    assert "no stand-in page" in run("heal").output
+    page.rename(tmp_path / (name % 3))
+    assert run("heal").exit_code == 0
+
+
 def test_real_hardware_is_refused(no_page):
     answer = run("gpu", "n1:0", "--speed", "0.5")
     assert answer.exit_code == 2
