@@ -84,7 +84,7 @@ void gh_inflight_leave(struct gh_inflight *slot);
 static inline void *gh_ring_at(size_t offset) { return (unsigned char *)gh_ring + offset; }
 
 /* session.c: the life of the hook in this process */
-enum gh_life { GH_INERT, GH_ACTIVE, GH_OFF };
+enum gh_life { GH_INERT, GH_OPENING, GH_ACTIVE, GH_OFF };
 extern int gh_life;
 extern uint32_t gh_mode_seen;
 bool gh_session_open(void); /* at a communicator's making; true: active */

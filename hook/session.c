@@ -2,6 +2,7 @@
  * active with a ring, or off for good. A child of fork is off if its parent has a ring.
  */
 #include <pthread.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,7 +10,6 @@
 
 int gh_life = GH_INERT;
 uint32_t gh_mode_seen = GH_MODE_OBSERVE;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 uint32_t gh_thread_id(void) {
   if (GH_UNLIKELY(!gh_thread.id)) gh_thread.id = (uint32_t)syscall(SYS_gettid);
@@ -23,20 +23,16 @@ static uint32_t nccl_version(void) {
   return ask && ask(&version) == GH_NCCL_SUCCESS ? (uint32_t)version : 0;
 }
 
-/* A fork waits for a look-up or an opening under way in another thread, so that the child doesn't
- * inherit a lock that nobody will release. */
-static void before_fork(void) {
-  pthread_mutex_lock(&lock);
-  gh_resolve_lock(true);
-}
-static void in_parent(void) {
-  gh_resolve_lock(false);
-  pthread_mutex_unlock(&lock);
-}
+/* Only around the table of callers, under whose lock nothing foreign is called. The opening takes
+ * no lock at all: what it asks may fork itself, as the CUDA driver does for nvidia-modprobe, or
+ * wait for a thread that forks. */
+static void before_fork(void) { gh_resolve_lock(true); }
+static void in_parent(void) { gh_resolve_lock(false); }
 static void in_child(void) {
-  in_parent();
+  gh_resolve_lock(false);
   gh_thread.id = 0;
-  if (gh_life == GH_ACTIVE) gh_life = GH_OFF;
+  if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) != GH_INERT)
+    __atomic_store_n(&gh_life, GH_OFF, __ATOMIC_RELEASE);
 }
 
 static void follow_forks(void) {
@@ -45,7 +41,9 @@ static void follow_forks(void) {
     pthread_atfork(before_fork, in_parent, in_child);
 }
 
-static void open_locked(const char *directory) {
+/* By the one thread that claimed it; leaves a life other than GH_OPENING. */
+static void open_claimed(const char *directory) {
+  char bus_id[sizeof gh_ring->gpu_bus_id];
   gh_preload_remove_self();
   const char *failed = gh_ring_create(directory);
   if (failed) {
@@ -53,24 +51,37 @@ static void open_locked(const char *directory) {
     __atomic_store_n(&gh_life, GH_OFF, __ATOMIC_RELEASE);
     return;
   }
-  gh_ring->nccl_version = nccl_version();
-  gh_ring->cuda_device = gh_cuda_device();
-  gh_cuda_bus_id(gh_ring->gpu_bus_id, sizeof gh_ring->gpu_bus_id, gh_ring->cuda_device);
+  uint32_t version = nccl_version();
+  int device = gh_cuda_device();
+  gh_cuda_bus_id(bus_id, sizeof bus_id, device);
+  if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) != GH_OPENING) return; /* a child forked there */
+  gh_ring->nccl_version = version;
+  gh_ring->cuda_device = device;
+  memcpy(gh_ring->gpu_bus_id, bus_id, sizeof bus_id);
   gh_ring->hook_state = GH_STATE_RUNNING;
   gh_ring_publish();
   __atomic_store_n(&gh_life, GH_ACTIVE, __ATOMIC_RELEASE);
 }
 
+/* The first to come opens, the others wait for it: they are making communicators, too. */
+static void open_once(const char *directory) {
+  static const struct timespec pause = {.tv_nsec = 200000};
+  int inert = GH_INERT;
+  if (__atomic_compare_exchange_n(&gh_life, &inert, GH_OPENING, false, __ATOMIC_ACQ_REL,
+                                  __ATOMIC_ACQUIRE))
+    open_claimed(directory);
+  while (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_OPENING) nanosleep(&pause, NULL);
+}
+
 bool gh_session_open(void) {
   if (gh_thread.depth) return false;
-  if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_INERT) {
+  int life = __atomic_load_n(&gh_life, __ATOMIC_ACQUIRE);
+  if (life == GH_INERT || life == GH_OPENING) {
     const char *directory = gh_env_text(GH_ENV_DIR);
     if (!directory) return false;
     follow_forks();    /* the variable may be set only now */
     gh_thread.depth++; /* what is called from here is no call of the program */
-    pthread_mutex_lock(&lock);
-    if (gh_life == GH_INERT) open_locked(directory);
-    pthread_mutex_unlock(&lock);
+    open_once(directory);
     gh_thread.depth--;
   }
   return __atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_ACTIVE;
