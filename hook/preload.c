@@ -1,6 +1,6 @@
 /* preload.c: takes the hook out of LD_PRELOAD, so that the rank's helpers don't carry it. */
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hook.h"
 
@@ -16,13 +16,10 @@ static bool is_own(const char *entry, size_t length, const char *own) {
          (length == n || entry[length - n - 1] == '/');
 }
 
-/* Shortens the variable where it stands: setenv could move it under a thread in getenv. Other
- * entries, their order and their separators (colon or blank) stay. */
-void gh_preload_remove_self(void) {
-  char *value = getenv("LD_PRELOAD");
-  const char *own = file_name(gh_elf_self()->name);
-  if (!value || !*own) return;
-  char *entry = value;
+/* Takes the hook's entries out of the list. Others, their order and their separators (colon or
+ * blank) stay. */
+static void shorten(char *list, const char *own) {
+  char *entry = list;
   while (*entry) {
     size_t length = strcspn(entry, " :");
     if (!is_own(entry, length, own)) {
@@ -31,9 +28,22 @@ void gh_preload_remove_self(void) {
     }
     char *rest = entry + length + (entry[length] != 0); /* with the separator behind it, */
     memmove(entry, rest, strlen(rest) + 1);
-    if (!*entry && entry > value) entry[-1] = 0; /* or, at the end, before it */
-    if (!*value) break;
-    entry = entry > value && !entry[-1] ? entry - 1 : entry;
+    if (!*entry && entry > list) entry[-1] = 0; /* or, at the end, before it */
+    if (!*list) break;
+    entry = entry > list && !entry[-1] ? entry - 1 : entry;
   }
-  if (!*value) unsetenv("LD_PRELOAD");
+}
+
+/* Puts a shorter copy in the variable's place, by one store. Other threads may be in getenv or in
+ * execve: setenv and unsetenv could move the variables under them, and the old text stays for those
+ * who hold it. So an empty variable is left where nothing remains; loaders ignore it. */
+void gh_preload_remove_self(void) {
+  static const char variable[] = "LD_PRELOAD=";
+  const char *own = file_name(gh_elf_self()->name);
+  char **at = environ;
+  while (at && *at && strncmp(*at, variable, sizeof variable - 1)) at++;
+  char *copy = at && *at && *own ? strdup(*at) : NULL;
+  if (!copy) return;
+  shorten(copy + sizeof variable - 1, own);
+  __atomic_store_n(at, copy, __ATOMIC_RELEASE);
 }

@@ -33,13 +33,21 @@ static uint64_t wanted_records(void) {
   return GH_DEFAULT_CAPACITY;
 }
 
+static const char *not_opened(const char *path) {
+  if (errno == ELOOP || errno == ENOTDIR) return because("not a directory of its own:", path);
+  if (errno != ENOENT) return because("can't open", path);
+  snprintf(why, sizeof why,
+           "no step directory %s in this mount namespace (a container, or a private /dev/shm?)",
+           path);
+  return why;
+}
+
 /* The step directory, opened; -1 with the reason in *reason unless it is ours alone. */
 static int open_directory(const char *path, const char **reason) {
   struct stat st;
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) {
-    bool link = errno == ELOOP || errno == ENOTDIR;
-    *reason = because(link ? "not a directory of its own:" : "can't open", path);
+    *reason = not_opened(path);
     return -1;
   }
   /* by number: fstat() itself is GLIBC_2.33 where glibc is new */

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.conftest import Runner, Stepwise
+from tests.hook.conftest import NATIVE, Runner, Stepwise, compile_c, shared
 from tests.hook.ring_view import GH
 
 UNMONITORED = "greyhound: this process runs unmonitored: "
@@ -56,7 +56,7 @@ def test_rank_from_the_environment(runner: Runner, variables: dict[str, str], wo
 def test_its_entry_leaves_ld_preload_at_the_first_communicator(runner: Runner) -> None:
     out = runner.clean("bash", "-c", f"{runner.built.program} show_environment; printenv LD_PRELOAD")
     inside, child, wrapper = out.splitlines()
-    assert (inside, child) == ("LD_PRELOAD=(unset)", "child LD_PRELOAD=(unset)")
+    assert (inside, child) == ("LD_PRELOAD=", "child LD_PRELOAD=")
     assert wrapper == str(runner.built.hook), "the wrapper itself made no communicator"
 
 
@@ -67,7 +67,7 @@ def test_its_entry_leaves_ld_preload_at_the_first_communicator(runner: Runner) -
         ("{a} {hook}:{b}", "{a} {b}"),
         ("{a}:{b} {hook}", "{a}:{b}"),
         ("{hook} {a} {hook}", "{a}"),
-        ("{hook}:{hook}", "(unset)"),
+        ("{hook}:{hook}", ""),
     ],
 )
 def test_other_entries_and_their_order_stay(runner: Runner, before: str, after: str) -> None:
@@ -79,6 +79,19 @@ def test_other_entries_and_their_order_stay(runner: Runner, before: str, after: 
     out = runner.clean(runner.built.program, "show_environment", preload=before.format(**names))
     wanted = after.format(**names)
     assert out.splitlines() == [f"LD_PRELOAD={wanted}", f"child LD_PRELOAD={wanted}"]
+
+
+@pytest.mark.parametrize("tail", ["", ":{}"])
+def test_leaving_ld_preload_moves_no_variable_under_other_threads(runner: Runner, tail: str) -> None:
+    other = shared(runner.built.root / "libother.so", "-xc", "/dev/null")
+    left = str(other) if tail else ""
+    out = runner.program("environment_stays", LD_PRELOAD=str(runner.built.hook) + tail.format(other), ZZ_LAST="1")
+    assert out == f"moved 0 same place 1 held text same now '{left}'\n"
+
+
+def test_an_emptied_ld_preload_is_harmless(runner: Runner) -> None:
+    script = 'test "${LD_PRELOAD-unset}" = "" || exit 9; /bin/true && python3 -c "print(1)" | tr 1 2'
+    assert runner.clean("bash", "-c", script, LD_PRELOAD="") == "2\n"
 
 
 def test_a_rank_behind_shell_and_python_is_seen(runner: Runner) -> None:
@@ -95,6 +108,19 @@ def test_child_of_a_process_with_a_ring_is_off(runner: Runner) -> None:
 def test_child_of_a_process_without_one_may_open_its_own(runner: Runner) -> None:
     runner.program("fork_before")
     assert runner.ring().ops() == ["comm_init", "all_reduce"]
+
+
+@pytest.mark.parametrize("who", ["caller", "thread", "child-returns"])
+def test_a_cuda_runtime_that_forks_while_it_is_asked(runner: Runner, who: str) -> None:
+    """As the driver does to run nvidia-modprobe. The fork handlers must not wait for the opening."""
+    cudart = shared(runner.built.root / "forks" / "libcudart.so.12", NATIVE / "fake_cudart.c", soname="libcudart.so.12")
+    rpath = f"-Wl,-rpath,{cudart.parent}:{runner.built.nccl.parent}"
+    program = compile_c(cudart.with_name("graphs"), NATIVE / "graphs.c", cudart, runner.built.nccl, rpath)
+    out = runner.clean(program, FAKE_FORK=who)
+    assert out == "launches 11\n" * (2 if who == "child-returns" else 1), "a child that returns goes on, unseen"
+    ring = runner.ring()
+    assert ring.cuda_device == 1 and ring.hook_state == GH["STATE_ENDED"] and ring.ops().count("comm_init") == 1
+    assert ring.ops().count("graph_launch") == 11 and set(ring.records["thread"]) == {ring.pid}
 
 
 def test_muting_and_back(runner: Runner) -> None:
@@ -131,9 +157,29 @@ def unmonitored(runner: Runner, *command: object, **variables: str | None) -> st
     return lines[0].removeprefix(UNMONITORED)
 
 
+def no_directory(path: str) -> str:
+    return f"no step directory {path} in this mount namespace (a container, or a private /dev/shm?)"
+
+
 def test_missing_directory(runner: Runner) -> None:
-    reason = unmonitored(runner, GREYHOUND_DIR=f"{runner.step}/missing")
-    assert reason == f"can't open {runner.step}/missing: No such file or directory"
+    assert unmonitored(runner, GREYHOUND_DIR=f"{runner.step}/missing") == no_directory(f"{runner.step}/missing")
+
+
+def may_mount() -> bool:
+    command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt"]
+    return not subprocess.run(command, capture_output=True).returncode
+
+
+def test_private_shared_memory(runner: Runner) -> None:
+    """Every rank says it once, however many communicators it makes."""
+    if not may_mount():
+        pytest.skip("may not mount here")
+    script = (
+        'mount -t tmpfs none /dev/shm || exit 77; for rank in 1 2; do "$PROGRAM" many || exit; done; ls -A /dev/shm'
+    )
+    done = runner.run("unshare", "-m", "sh", "-c", script, PROGRAM=str(runner.built.program), COMMS="20")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [UNMONITORED + no_directory(str(runner.step))] * 2
 
 
 def test_symbolic_link(runner: Runner, tmp_path: Path) -> None:
@@ -176,7 +222,7 @@ def test_full_shared_memory(runner: Runner) -> None:
         '"$PROGRAM" show_environment ncclAllReduce; ls -A "$GREYHOUND_DIR"'
     )
     command = ("unshare", "-m", "sh", "-c", script)
-    if subprocess.run([*command[:4], "mount -t tmpfs none /mnt"], capture_output=True).returncode:
+    if not may_mount():
         pytest.skip("may not mount here")
     reason = unmonitored(runner, *command, PROGRAM=str(runner.built.program))
     assert reason.startswith("no memory for ring.") and reason.endswith("No space left on device")

@@ -219,6 +219,20 @@ static void fork_before(void) {
   waitpid(child, NULL, 0);
 }
 
+/* Other threads may be in getenv while the hook leaves LD_PRELOAD: nothing may move. */
+static void environment_stays(void) {
+  static char *before[4096], *text;
+  int n = 0, moved = 0;
+  for (; environ[n] && n < 4095; n++) before[n] = environ[n];
+  char **place = environ, *held = getenv("LD_PRELOAD");
+  text = strdup(held);
+  one_call();
+  for (int i = 0; i <= n; i++)
+    moved += environ[i] != before[i] && (!before[i] || strncmp(before[i], "LD_PRELOAD=", 11));
+  printf("moved %d same place %d held text %s now '%s'\n", moved, environ == place,
+         strcmp(held, text) ? "changed" : "same", getenv("LD_PRELOAD"));
+}
+
 static void show_environment(void) {
   one_call();
   const char *value = getenv("LD_PRELOAD");
@@ -279,6 +293,7 @@ static const struct {
                  {"call_in_group", call_in_group},
                  {"fork_after", fork_after},
                  {"fork_before", fork_before},
+                 {"environment_stays", environment_stays},
                  {"show_environment", show_environment},
                  {"stepwise", stepwise},
                  {"errors", errors},
