@@ -110,7 +110,8 @@ def test_install_replaces_by_rename_and_may_be_repeated(tmp_path):
     with (library / "spank_greyhound.so").open("rb") as held:
         make(*arguments)
         assert os.fstat(held.fileno()).st_ino != (library / "spank_greyhound.so").stat().st_ino
-    assert sorted(path.name for path in library.iterdir()) == ["greyhound_waiter", "spank_greyhound.so"]
+    installed = ["greyhound_waiter", "libgreyhound_hook.so", "spank_greyhound.so"]
+    assert sorted(path.name for path in library.iterdir()) == installed
 
 
 def test_the_waiter_needs_no_slurm_header_and_libc_alone(tmp_path):

@@ -135,7 +135,7 @@ def test_a_good_hook_is_accepted(unit, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("none.so", None, "cannot open shared object file"),
+        ("none.so", None, "is missing or can't be read there"),
         ("bad.so", "no library", "file too short"),
         ("a b.so", "", "blank or a colon"),
     ],
