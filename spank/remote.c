@@ -165,8 +165,13 @@ static bool read_decision(spank_t spank, struct gh_spec *spec, char token[GH_TOK
   return spec->mode != GH_OPT_OFF;
 }
 
-/* One line a node, as another node may well be watched: it says which. */
-static void tell(const char *why) { gh_unmonitored("node %u: %s", state.step.node_index, why); }
+/* One line a node, as another node may well be watched: it says which. The first node has
+ * the master, without which no node is watched. */
+static void tell(const char *why) {
+  bool all = state.step.node_index == 0 && state.step.node_count > 1;
+  gh_unmonitored("node %u: %s%s", state.step.node_index, why,
+                 all ? " (so the whole step is unmonitored)" : "");
+}
 
 void gh_remote_user_init(spank_t spank) {
   struct gh_spec spec;
@@ -175,6 +180,7 @@ void gh_remote_user_init(spank_t spank) {
   if (!gh_claim(GH_ENV_CLAIM)) return;
   if (gh_step_has_tasks(spank)) {
     spank_get_item(spank, S_JOB_NODEID, &state.step.node_index);
+    spank_get_item(spank, S_JOB_NNODES, &state.step.node_count);
     wanted = read_decision(spank, &spec, token, why);
   }
   clean_environment(spank);
@@ -197,29 +203,47 @@ static void remove_directory(void) {
     gh_say("could not remove %s", state.step.directory);
 }
 
-static void tell_end(enum gh_end end, const char *note, const char *last_words) {
-  if (note[0])
-    tell(note);
-  else if (end == GH_END_EARLY && !state.signalled)
-    gh_unmonitored("node %u: the node process ended before the tasks%s%s", state.step.node_index,
-                   last_words[0] ? ": " : "", last_words);
-  else if (end == GH_END_KILLED)
+/* What a node process left behind. A step directory that it tidied up tells nothing. */
+struct words {
+  char note[512], last[512];
+};
+
+static void read_words(const struct gh_step *step, struct words *words) {
+  gh_stepdir_last_line(step->directory, step->who.uid, GH_NOTE_NAME, words->note,
+                       sizeof(words->note));
+  gh_stepdir_last_line(step->directory, step->who.uid, GH_LOG_NAME, words->last,
+                       sizeof(words->last));
+}
+
+static void tell_end(enum gh_end end, const struct words *words) {
+  char why[WHY_BYTES];
+  bool ended_early = end == GH_END_EARLY || end == GH_END_FAILED;
+  if (words->note[0]) {
+    tell(words->note);
+  } else if (ended_early && !state.signalled) {
+    snprintf(why, sizeof(why), "the node process ended before the tasks%s%s",
+             words->last[0] ? ": " : "", words->last);
+    tell(why);
+  } else if (end == GH_END_KILLED) {
     gh_say("node %u: the node process did not end in %d ms and was killed", state.step.node_index,
            STOP_MS);
+  }
 }
 
 static void finish(int stop_ms) {
-  char note[512] = "", last_words[512] = "";
+  struct words words = {"", ""};
   const struct gh_step *step = &state.step;
   struct stat st;
   if (state.waiter <= 0) return;
-  /* One that ended by itself and tidied up was told to: by its master, or with the step. */
+  /* One that ended by itself, well and tidied up, was told to: by its master, or with the step.
+   * slurmstepd often takes the exit status, so the node process tidies up only if all is well. */
   bool tidied_up = lstat(step->directory, &st) != 0;
-  gh_stepdir_last_line(step->directory, step->who.uid, GH_NOTE_NAME, note, sizeof(note));
-  gh_stepdir_last_line(step->directory, step->who.uid, GH_LOG_NAME, last_words, sizeof(last_words));
+  /* Before it ends, as it may tidy up; after, as it may fail at the end. */
+  read_words(step, &words);
   enum gh_end end = gh_spawn_stop(state.waiter, stop_ms);
+  read_words(step, &words);
   state.waiter = 0;
-  if (!(tidied_up && end == GH_END_EARLY)) tell_end(end, note, last_words);
+  if (!(tidied_up && end == GH_END_EARLY)) tell_end(end, &words);
   remove_directory();
 }
 

@@ -126,7 +126,7 @@ static bool gone_within(pid_t pid, int limit_ms, int *status) {
 
 enum gh_end gh_spawn_stop(pid_t pid, int term_ms) {
   int status = 0;
-  if (gone(pid, &status)) return GH_END_EARLY;
+  if (gone(pid, &status)) return status ? GH_END_FAILED : GH_END_EARLY;
   kill(pid, SIGTERM);
   if (gone_within(pid, term_ms, &status)) return GH_END_CLEAN;
   kill(pid, SIGKILL);

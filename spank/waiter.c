@@ -1,6 +1,6 @@
-/* greyhound_waiter: waits in a job step until a training process opens a ring, then
- * becomes the node process (docs/interfaces.md 4). Steps that make no communicator pay
- * for this small program and for nothing else.
+/* greyhound_waiter: waits in a job step until a training process opens a ring, or uses NCCL
+ * for a while without one, then becomes the node process (docs/interfaces.md 4). Steps that
+ * make no communicator pay for this small program and for nothing else.
  *
  *   greyhound_waiter STEPDIR -- PROGRAM ARGUMENT...
  *   greyhound_waiter --remove STEPDIR
@@ -20,12 +20,18 @@
 #include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "bypass.h"
 #include "stepdir.h"
 
 #define RESCAN_MS 5000    /* beside inotify, in case an event was lost */
 #define SCAN_ALONE_MS 250 /* where the kernel gives us no inotify */
+#ifndef BYPASS_SCAN_MS    /* tests shorten these two */
+#define BYPASS_SCAN_MS 15000
+#define BYPASS_PATIENCE_MS 30000
+#endif
 #define NICE_LEVEL 10
 #define NOBODY_MISSES_US "1000" /* oom_score_adj: out of memory, end us before the job */
 
@@ -37,6 +43,8 @@ struct waiter {
   int term_fd;
   int inotify_fd;
   bool given_up;
+  long next_scan_ms;      /* for calls that pass the hook by */
+  long bypassed_since_ms; /* 0: no such process at the last scan */
 };
 
 static int usage(void) {
@@ -119,16 +127,41 @@ static void forget_events(int fd) {
   while (fd >= 0 && read(fd, events, sizeof(events)) > 0) continue;
 }
 
+static long now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000L + t.tv_nsec / 1000000L;
+}
+
+/* Whether the step has used NCCL without a ring for so long that its calls cannot pass the
+ * hook. The node process then says so. */
+static bool is_bypassed(struct waiter *w) {
+  long now = now_ms();
+  if (now < w->next_scan_ms) return false;
+  w->next_scan_ms = now + BYPASS_SCAN_MS;
+  if (!gh_step_uses_nccl(w->step_dir))
+    w->bypassed_since_ms = 0;
+  else if (!w->bypassed_since_ms)
+    w->bypassed_since_ms = now;
+  return w->bypassed_since_ms && now - w->bypassed_since_ms >= BYPASS_PATIENCE_MS;
+}
+
+static int poll_limit_ms(const struct waiter *w) {
+  int limit = w->inotify_fd >= 0 ? RESCAN_MS : SCAN_ALONE_MS;
+  if (w->given_up) return -1;
+  return BYPASS_SCAN_MS < limit ? BYPASS_SCAN_MS : limit;
+}
+
 static int wait_for_term(struct waiter *w) {
+  w->next_scan_ms = now_ms() + BYPASS_SCAN_MS;
   for (;;) {
     struct pollfd fds[2] = {{.fd = w->term_fd, .events = POLLIN},
                             {.fd = w->given_up ? -1 : w->inotify_fd, .events = POLLIN}};
-    if (!w->given_up && ring_exists(w->step_dir)) {
+    if (!w->given_up && (ring_exists(w->step_dir) || is_bypassed(w))) {
       become_node_process(w);
       continue;
     }
-    int limit_ms = w->given_up ? -1 : w->inotify_fd >= 0 ? RESCAN_MS : SCAN_ALONE_MS;
-    if (poll(fds, 2, limit_ms) < 0 && errno != EINTR) return 1;
+    if (poll(fds, 2, poll_limit_ms(w)) < 0 && errno != EINTR) return 1;
     if (fds[0].revents) return 0;
     forget_events(w->inotify_fd);
   }

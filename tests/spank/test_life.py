@@ -176,6 +176,22 @@ def test_a_node_process_that_ends_tidily_by_itself_is_no_trouble(rig: Rig, folde
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("moment", ["while it ran", "at its end"])
+def test_a_note_is_shown_however_the_node_process_ended(rig: Rig, folder: Path, moment):
+    """Node 0 opens no ring, so that node 1 finds no master."""
+    lonely = folder / "lonely-python"
+    before, after = ("echo no master > $5/unmonitored", 'rm -r "$5"')
+    if moment == "at its end":
+        before, after = ":", "echo no master > $5/unmonitored; exit 1"
+    lonely.write_text(f"#!/bin/sh\n{before}\ntrap '{after}; exit 0' TERM\necho started\nwhile :; do sleep 0.05; done\n")
+    lonely.chmod(0o755)
+    rig.plugstack(f"python={lonely}")
+    train = f"[ $SLURM_NODEID = 0 ] || {{ {TRAIN}; }}"
+    done = rig.srun("-N2", "--greyhound=on", "/bin/sh", "-c", train)
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == ["greyhound: unmonitored: node 1: no master"]
+
+
 def test_a_requeued_job_has_another_restart_count(rig: Rig):
     requeue = "[ -n \"$SLURM_RESTART_COUNT\" ] || { trap '' TERM; scontrol requeue $SLURM_JOB_ID; sleep 60; }"
     script = f"srun --export=NONE /bin/sh -c 'PATH=/bin:/usr/bin; {TRAIN}'\n{requeue}"

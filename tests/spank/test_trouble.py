@@ -35,7 +35,7 @@ def own_native(rig: Rig, folder: Path) -> Path:
 
 def test_the_hook_is_missing(rig: Rig, own_native: Path):
     (own_native / HOOK).unlink()
-    assert_unmonitored(rig, f"hook {own_native / HOOK}: ", "cannot open shared object file")
+    assert_unmonitored(rig, f"hook {own_native / HOOK} is missing or can't be read there")
 
 
 def test_the_hook_is_no_library(rig: Rig, own_native: Path):
@@ -66,6 +66,9 @@ def test_every_node_says_which_it_is(rig: Rig):
         "greyhound: unmonitored: node 0",
         "greyhound: unmonitored: node 1",
     ]
+    [first] = [line for line in done.stderr.splitlines() if "node 0" in line]
+    assert first.endswith(" (so the whole step is unmonitored)")
+    assert done.stderr.count("whole step") == 1
 
 
 def hold_job(rig: Rig) -> int:

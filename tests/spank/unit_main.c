@@ -1,16 +1,18 @@
 /* Runs the Slurm-free parts of the plugin from a command line, under the sanitizers.
  *
  *   unit_main spec TEXT | site OWN_FOLDER ARG... | preload HOOK|- OLD | check HOOK PROGRAM
- *   unit_main stepdir PATH | hold PATH | line PATH FILE
+ *   unit_main stepdir PATH | hold PATH | line PATH FILE | end SCRIPT
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "options.h"
 #include "preload.h"
 #include "site.h"
+#include "spawn.h"
 #include "stepdir.h"
 
 static void print_spec(const struct gh_spec *spec) {
@@ -74,6 +76,25 @@ static int run_line(const char *path, const char *file) {
   return rc ? 1 : 0;
 }
 
+/* Waits for SCRIPT to end by itself before it asks. */
+static int run_end(char *script) {
+  static const char *const NAMES[] = {"clean", "early", "failed", "killed"};
+  char *argv[] = {"sh", "-c", script, NULL}, *env[] = {NULL};
+  gid_t group = getgid();
+  const struct gh_child child = {.path = "/bin/sh",
+                                 .argv = argv,
+                                 .env = env,
+                                 .who = {getuid(), group, &group, 1},
+                                 .kept_fd = -1,
+                                 .error_fd = -1,
+                                 .programs = NULL};
+  siginfo_t info;
+  pid_t pid = gh_spawn(&child);
+  if (pid < 0 || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT)) return 1;
+  printf("%s\n", NAMES[gh_spawn_stop(pid, 100)]);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   if (argc == 3 && !strcmp(argv[1], "spec")) return run_spec(argv[2]);
   if (argc >= 3 && !strcmp(argv[1], "site")) return run_site(argc - 2, argv + 2);
@@ -82,5 +103,6 @@ int main(int argc, char **argv) {
   if (argc == 3 && !strcmp(argv[1], "stepdir")) return run_stepdir(argv[2], 0);
   if (argc == 3 && !strcmp(argv[1], "hold")) return run_stepdir(argv[2], 1);
   if (argc == 4 && !strcmp(argv[1], "line")) return run_line(argv[2], argv[3]);
+  if (argc == 3 && !strcmp(argv[1], "end")) return run_end(argv[2]);
   return 2;
 }

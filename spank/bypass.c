@@ -1,0 +1,94 @@
+#include "bypass.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define OPEN_FILE (O_RDONLY | O_CLOEXEC)
+#define OPEN_FOLDER (OPEN_FILE | O_DIRECTORY)
+#define CHUNK_BYTES 16384
+
+static int open_below(int folder, const char *name, const char *file) {
+  char path[NAME_MAX + 16];
+  if (snprintf(path, sizeof(path), "%s/%s", name, file) >= (int)sizeof(path)) return -1;
+  return openat(folder, path, OPEN_FILE);
+}
+
+/* Whether FD holds NEEDLE, SIZE bytes and at most PATH_MAX + 32; a NUL counts as being before
+ * its first byte. Closes FD. */
+static bool holds(int fd, const char *needle, size_t size) {
+  char text[CHUNK_BYTES] = "";
+  size_t kept = 1; /* of what was read before, lest a match is cut in two */
+  bool found = false;
+  ssize_t got;
+  while (!found && (got = read(fd, text + kept, sizeof(text) - kept)) > 0) {
+    size_t used = kept + (size_t)got;
+    found = memmem(text, used, needle, size) != NULL;
+    kept = used < size ? used : size - 1;
+    memmove(text, text + used - kept, kept);
+  }
+  close(fd);
+  return found;
+}
+
+static bool belongs(int proc, const char *pid, const char *step_dir) {
+  char variable[PATH_MAX + 32] = "";
+  int length = snprintf(variable + 1, sizeof(variable) - 1, "GREYHOUND_DIR=%s", step_dir);
+  int fd = open_below(proc, pid, "environ");
+  if (fd < 0) return false;
+  if (length < (int)sizeof(variable) - 2) return holds(fd, variable, (size_t)length + 2);
+  close(fd);
+  return false;
+}
+
+static bool maps_nccl(int proc, const char *pid) {
+  int fd = open_below(proc, pid, "maps");
+  return fd >= 0 && holds(fd, "libnccl", strlen("libnccl"));
+}
+
+static bool is_nccl_thread(int tasks, const char *tid) {
+  char name[5] = "";
+  int fd = open_below(tasks, tid, "comm");
+  if (fd < 0) return false;
+  ssize_t got = read(fd, name, 4);
+  close(fd);
+  return got == 4 && strcmp(name, "NCCL") == 0;
+}
+
+/* Whether TEST holds for an entry of FOLDER that is a number. Takes over FD. */
+static bool any_number(int fd, bool (*test)(int folder, const char *name, const void *data),
+                       const void *data) {
+  DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+  bool found = false;
+  if (!folder) {
+    if (fd >= 0) close(fd);
+    return false;
+  }
+  for (struct dirent *entry; !found && (entry = readdir(folder));)
+    found = isdigit((unsigned char)entry->d_name[0]) && test(fd, entry->d_name, data);
+  closedir(folder);
+  return found;
+}
+
+static bool test_thread(int tasks, const char *tid, const void *data) {
+  (void)data;
+  return is_nccl_thread(tasks, tid);
+}
+
+static bool test_process(int proc, const char *pid, const void *step_dir) {
+  char tasks[NAME_MAX + 16];
+  struct stat st;
+  if (fstatat(proc, pid, &st, 0) || st.st_uid != geteuid()) return false;
+  if (!belongs(proc, pid, step_dir) || !maps_nccl(proc, pid)) return false;
+  if (snprintf(tasks, sizeof(tasks), "%s/task", pid) >= (int)sizeof(tasks)) return false;
+  return any_number(openat(proc, tasks, OPEN_FOLDER), test_thread, NULL);
+}
+
+bool gh_step_uses_nccl(const char *step_dir) {
+  return any_number(open("/proc", OPEN_FOLDER), test_process, step_dir);
+}
