@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ NO_EVENTS = 2
 _STYLE = {"suspect": "bold red", "recovered": "green", "unmonitored": "yellow", "not_intercepted": "yellow"}
 
 
-def follow(path: Path, forever: bool) -> Iterator[dict[str, Any]]:
-    """Events of the log; with `forever` also those to come, until `end`."""
+def follow(path: Path, forever: bool, is_silent: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+    """Events of the log; with `forever` also those to come, until `end` or until nobody writes any more."""
     tail = EventTail(path)
     while True:
         for event in tail.new():
@@ -28,6 +28,9 @@ def follow(path: Path, forever: bool) -> Iterator[dict[str, Any]]:
             if event["kind"] == "end":
                 return
         if not forever:
+            return
+        if is_silent():
+            click.echo("greyhound: no end was written: the step was killed, or its master died", err=True)
             return
         time.sleep(FOLLOW_S)
 
@@ -48,11 +51,15 @@ def command(job: str, record_dir: Path | None, as_json: bool, forever: bool) -> 
 
     JOB is a Slurm job id or local-PID; without STEP the newest step is shown. Exit code 2: nothing is known of it.
     """
-    run = find(job, record_dir)
+    run = find(job, record_dir, forever)
     if run.record is None:
         fail(f"job {job} lives on this host, but its record is not in the record directories looked in", NO_EVENTS)
     console = Console(highlight=False)
-    for event in follow(run.record / "events.jsonl", forever):
+
+    def is_silent() -> bool:
+        return find(job, record_dir).is_silent(time.time())
+
+    for event in follow(run.record / "events.jsonl", forever, is_silent):
         if as_json:
             click.echo(json.dumps(event))
         else:

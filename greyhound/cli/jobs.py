@@ -1,15 +1,21 @@
 """What the commands about one job share: its argument, where records lie, exit codes."""
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 
 from greyhound.control.lookup import LookupFailedError, Run, find_run, record_roots
+from greyhound.slurm import jobid
+from greyhound.slurm.client import CommandClient, SlurmError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 UNKNOWN_JOB = 2
+WAIT_S = 1.0
+ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD")
 
 
 def fail(text: str, code: int) -> NoReturn:
@@ -27,9 +33,40 @@ def job_options(function: Function) -> Function:
     return click.argument("job", metavar="JOB[.STEP]")(function)
 
 
-def find(job: str, record_dir: Path | None) -> Run:
-    """The run meant, or exit 2 with a line that names where it looked."""
+def plain_id(text: str, client: CommandClient) -> str:
+    """The id under which Slurm runs an array task or a component (`123_4` may be job 127); other text as it is."""
     try:
-        return find_run(job, record_roots(record_dir))
-    except LookupFailedError as error:
-        fail(str(error), UNKNOWN_JOB)
+        parsed = jobid.parse(text)
+    except jobid.JobIdError:
+        return text
+    if parsed.array_task is None and parsed.het_offset is None:
+        return text
+    try:
+        number = client.job_number(str(replace(parsed, step=None, step_het_offset=None)))
+    except SlurmError:
+        return text
+    return str(number) if parsed.step is None else f"{number}.{parsed.step}"
+
+
+def _may_still_come(job: str, client: CommandClient) -> bool:
+    """Whether Slurm has the job, so that a record of it may yet appear."""
+    try:
+        return client.job_state(job) in ALIVE
+    except (jobid.JobIdError, SlurmError):
+        return False
+
+
+def find(job: str, record_dir: Path | None, wait: bool = False) -> Run:
+    """The run meant, or exit 2 with a line that names where it looked; `wait` for one that Slurm has not begun yet."""
+    client = CommandClient()
+    said = False
+    while True:
+        try:
+            return find_run(plain_id(job, client), record_roots(record_dir))
+        except LookupFailedError as error:
+            if not (wait and _may_still_come(job, client)):
+                fail(str(error), UNKNOWN_JOB)
+        if not said:
+            click.echo(f"greyhound: waiting for job {job} to begin", err=True)
+            said = True
+        time.sleep(WAIT_S)

@@ -63,7 +63,7 @@ def standin_page(wanted: bool, gpus: int, native: Path) -> Iterator[dict[str, st
 def report(end: dict[str, Any] | None) -> None:
     """The last lines: iterations, healthy time, episodes."""
     if end is None:
-        say("no report: the monitor didn't live to the end of the job")
+        say("no report: the job ended before the monitor was up, or the monitor died")
         return
     say(lines.event_line(end))
     for episode in end["data"].get("episodes", []):

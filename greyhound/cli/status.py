@@ -37,16 +37,21 @@ def age_s(status: dict[str, Any]) -> float | None:
     return (datetime.now(UTC) - written).total_seconds()
 
 
-def read(job: str, record_dir: Path | None) -> dict[str, Any]:
-    """The job's status with `source` (live or record), `age_s` and `stale`; exits 2 where there is none."""
-    run = find(job, record_dir)
+def read(job: str, record_dir: Path | None, wait: bool = False) -> dict[str, Any]:
+    """The job's status with `source` (live or record), `age_s`, `stale` and `over`; exits 2 where there is none."""
+    run = find(job, record_dir, wait)
     status, live = run.status()
+    while status is None and wait and not run.is_silent(time.time()):
+        time.sleep(WATCH_S)
+        run = find(job, record_dir)
+        status, live = run.status()
     if status is None:
         fail(f"job {job} has no status yet; record {run.record}", NO_STATUS)
     age = age_s(status)
     limit_s = STALE_S if live else RECORD_STALE_S
     over = status["state"] == "ended" or (status["state"] == "unmonitored" and not live)
-    stale = age is not None and age > limit_s and not over
+    over = over or run.is_silent(time.time())
+    stale = age is not None and age > limit_s and status["state"] != "ended"
     age = age if age is None else round(age, 1)
     return {**status, "source": "live" if live else "record", "age_s": age, "stale": stale, "over": over}
 
@@ -88,7 +93,8 @@ def render(status: dict[str, Any]) -> Group:
     parts: list[Any] = [_head(status)]
     if status.get("stale"):
         age = status.get("age_s")
-        parts.append(Text(f"stale: last written {age} s ago; its master may be gone", style="yellow"))
+        guess = "the step was killed, or its master died" if status.get("over") else "its master may be gone"
+        parts.append(Text(f"stale: last written {age} s ago; {guess}", style="yellow"))
     parts.append(_facts(status))
     episodes = status.get("episodes") or []
     parts += [
@@ -108,7 +114,7 @@ def command(job: str, record_dir: Path | None, as_json: bool, watch: bool) -> No
 
     JOB is a Slurm job id or local-PID; without STEP the newest step is shown. Exit code 2: nothing is known of it.
     """
-    status = read(job, record_dir)
+    status = read(job, record_dir, watch)
     if as_json:
         while True:
             click.echo(json.dumps(status))

@@ -53,7 +53,8 @@ class EventLog:
         self._path = path
         self._name = name
         self._seq = _last_seq(path)
-        self._failed = False
+        self.trouble = ""
+        """Why events get lost, once they do."""
         self._torn = _ends_torn(path)
 
     def append(
@@ -92,9 +93,9 @@ class EventLog:
             finally:
                 os.close(fd)
         except OSError as error:
-            if not self._failed:
-                log.warning("events can't be written to %s: %s", self._path, error.strerror)
-            self._failed = True
+            if not self.trouble:
+                self.trouble = f"events can't be written to {self._path}: {error.strerror}"
+                log.warning("%s", self.trouble)
 
     def _put(self, fd: int, line: bytes) -> None:
         content = b"\n" + line if self._torn else line

@@ -12,6 +12,7 @@ from greyhound.control.names import StepName
 from greyhound.control.states import State, StateMachine, TransitionError
 
 NOTICES_KEPT = 20
+GATHER_S = 5.0
 PARTIAL_LOCK_S = 60.0
 SILENT_S = 15.0
 GAP_S = 7.5  # between two ticks: this process was stopped, so the nodes' silence says nothing
@@ -175,6 +176,10 @@ class Job:
         if self.machine.state in (State.ENDED, State.UNMONITORED):
             return
         if tracked:
+            alive = sum(sample.alive for sample in samples.values())
+            since_s = self._tracking_since_s if self._tracking_since_s is not None else now_s
+            if len(tracked) < alive and now_s - since_s < GATHER_S:
+                return  # the others are about to be, too
             if self.machine.state is not State.SUSPECT:
                 self._go(State.TRACKING, "", now_s, {"ranks": len(tracked)})
                 if self.merger.current is not None:
@@ -224,17 +229,18 @@ class Job:
         for node in self.nodes.values():
             node.seen_s = now_s if deaf else node.seen_s
             if not node.gone and now_s - node.seen_s > SILENT_S:
-                self._fell_silent(node)
+                self._fell_silent(node, now_s)
         missing = sorted(set(range(self.node_count)) - set(self.nodes))
         if self._tracking_since_s is not None and now_s - self._tracking_since_s > MISSING_NODE_S and missing:
             shown = ", ".join(str(index) for index in missing[:10]) + (", ..." if len(missing) > 10 else "")
             self.notice(f"no word from {len(missing)} of {self.node_count} nodes (index {shown}); they run unmonitored")
 
-    def _fell_silent(self, node: Node) -> None:
+    def _fell_silent(self, node: Node, now_s: float) -> None:
         node.silence = f"{node.name}: its analyzer has been silent for {SILENT_S:.0f} s; its ranks run unmonitored"
         node.gone = True
         node.samples = {}
         self.notice(node.silence)
+        self._emit("unmonitored", now_s, {"reason": node.silence, "node": node.name}, iteration=self.iteration)
 
     def _check_partial(self, samples: dict[str, RankSample], tracked: dict[str, RankSample], now_s: float) -> None:
         alive = [sample for sample in samples.values() if sample.alive]
@@ -265,7 +271,9 @@ class Job:
             current.close(self.iteration, int(now_s * 1e9), "open at the end of the job")
         was = self.machine.state
         self._change(State.ENDED, self.machine.reason if was is State.UNMONITORED else reason)
-        self._emit("end", now_s, {"reason": reason, **self._summary(now_s)}, iteration=self.iteration)
+        broken = self.machine.reason if was is State.UNMONITORED else None
+        data = {"reason": reason, "unmonitored": broken, **self._summary(now_s)}
+        self._emit("end", now_s, data, iteration=self.iteration)
 
     def _summary(self, now_s: float) -> dict[str, Any]:
         return {

@@ -48,9 +48,11 @@ def episode_line(episode: dict[str, Any]) -> str:
 
 def _end(event: dict[str, Any]) -> str:
     data = event["data"]
+    if data.get("unmonitored"):
+        return f"ended; unmonitored since iteration {data['iterations']}: {data['unmonitored']}"
     if not data.get("tracked"):
-        seen = f"{_count(data['ranks'], 'rank')} seen, none tracked" if data.get("ranks") else "no communicator seen"
-        return f"ended, {seen}"
+        few = f"{_count(data['ranks'], 'rank')} seen, none tracked"
+        return f"ended, {few if data.get('ranks') else 'too soon to see a rank at work'}"
     count = len(data["episodes"])
     episodes = "no fail-slow" if not count else _count(count, "fail-slow")
     lost = f", {seconds(data['lost_s'])} lost" if count else ""

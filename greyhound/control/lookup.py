@@ -12,8 +12,9 @@ from typing import Any
 from greyhound.config import DEFAULT_RECORD_DIR, SITE_FILE, Settings, load_site
 from greyhound.control.files import open_to_read
 from greyhound.control.names import SHM, StepName, parse_step_dir
-from greyhound.control.status import FILE, read_status
+from greyhound.control.status import FILE, RECORD_PERIOD_S, read_status
 
+SILENT_S = 3 * RECORD_PERIOD_S
 _LOCAL = re.compile(r"local-(\d{1,10})(?:\.(\d{1,10}))?", re.ASCII)
 _RUN = re.compile(r"(.+)\.(\d{1,10})", re.ASCII)
 
@@ -38,6 +39,10 @@ class Run:
     record: Path | None
     live: Path | None
     changed_s: float
+
+    def is_silent(self, now_s: float) -> bool:
+        """Whether nobody writes its record any more: no step directory here, and no copy of the status for long."""
+        return self.live is None and now_s - self.changed_s > SILENT_S
 
     def status(self) -> tuple[dict[str, Any] | None, bool]:
         """The status and whether it is the live one; the record copy where there is no live one."""

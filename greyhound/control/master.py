@@ -63,12 +63,22 @@ class Master:
             },
         )
         if record.notice:
-            self.job.notice(record.notice)
+            self._warn(record.notice)
 
     def _emit(self, kind: str, t_s: float, *args: Any, **kwargs: Any) -> None:
         event = self._events.append(kind, t_s, *args, **kwargs)
         if self._notifier is not None and kind in lines.FOR_THE_USER:
             self._notifier.tell(lines.event_line(event))
+        if self._events.trouble:
+            self._warn(self._events.trouble)
+
+    def _warn(self, text: str) -> None:
+        """A line for the job's own output and the status, each text once."""
+        if text in self.job.notices:
+            return
+        self.job.notice(text)
+        if self._notifier is not None:
+            self._notifier.tell(text)
 
     def round(self, bus: Bus | None, wait_s: float = ROUND_S) -> None:
         """Take what came, bring job and status up to now; a lost bus makes the job unmonitored, no more."""

@@ -87,6 +87,14 @@ class CommandClient:
             raise
         return (answer.split() or ["UNKNOWN"])[0]
 
+    def job_number(self, job: str) -> int:
+        """The number under which Slurm runs an array task or a component of a heterogeneous job."""
+        answer = self._run("scontrol", "-o", "show", "job", str(jobid.parse(job)))
+        match = re.match(r"JobId=(\d+)", answer)
+        if match is None:
+            raise SlurmError(f"scontrol show job {job} names no JobId: {answer[:200]!r}")
+        return int(match[1])
+
     def queue(self) -> list[QueuedJob]:
         answer = self._run("squeue", "-h", "-o", _SEPARATOR.join(_QUEUE_COLUMNS))
         return parse_queue(answer)

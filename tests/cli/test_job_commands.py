@@ -256,3 +256,49 @@ def test_ones_own_record_wins_over_a_strangers_of_the_same_name(tmp_path, record
     run = lookup.find_run("9", [tmp_path / "open", tmp_path / "home"])
     assert run.record == own
     assert lookup.find_run("9", [tmp_path / "open"]).record == forged
+
+
+def slurm_knows(tmp_path, monkeypatch, **programs):
+    """Put stand-ins for Slurm's commands, which cost a shell each, first on PATH."""
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+def test_array_task_is_found_under_slurms_own_number(records, tmp_path, monkeypatch):
+    slurm_knows(tmp_path, monkeypatch, scontrol='[ "$4" = 120_1 ] && echo "JobId=127 ArrayJobId=120 ArrayTaskId=1"')
+    put(records, StepName("127", "0", 0), status(StepName("127", "0", 0)))
+    for wanted in ("120_1", "120_1.0"):
+        assert json.loads(run("status", wanted, "--json").stdout)["job"] == "127"
+    assert run("status", "120_2").exit_code == 2
+
+
+def test_record_that_nobody_writes_any_more_is_over(records):
+    name = StepName("51", "0", 0)
+    place = put(records, name, status(name, written_s=time.time() - 400))
+    EventLog(place / "events.jsonl", name).append("tracking", time.time() - 400, {"ranks": 8})
+    for file in place.iterdir():
+        os.utime(file, (time.time() - 400, time.time() - 400))
+    shown = json.loads(run("status", "51", "--json").stdout)
+    assert (shown["state"], shown["stale"], shown["over"]) == ("tracking", True, True)
+    assert "the step was killed, or its master died" in run("status", "51", "--watch").stdout
+    followed = run("events", "51", "--follow")
+    assert followed.exit_code == 0
+    assert "no end was written" in followed.stderr
+
+
+def test_watch_waits_for_a_job_that_slurm_has_accepted(records, tmp_path, monkeypatch):
+    name = StepName("61", "0", 0)
+    monkeypatch.setattr("greyhound.cli.jobs.WAIT_S", 0.05)
+    script = f"[ -e {tmp_path}/asked ] || {{ touch {tmp_path}/asked; echo PENDING; exit; }}; exit 1"
+    slurm_knows(tmp_path, monkeypatch, squeue=script)
+    assert run("status", "61").exit_code == 2  # not asked to wait
+
+    def appear(_seconds):
+        put(records, name, status(name, "ended"))
+
+    monkeypatch.setattr("greyhound.cli.jobs.time.sleep", appear)
+    shown = run("status", "61", "--watch", "--json")
+    assert json.loads(shown.stdout)["state"] == "ended"
+    assert "waiting for job 61" in shown.stderr

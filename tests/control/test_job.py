@@ -150,6 +150,43 @@ def test_silent_node_is_said_once_and_its_ranks_no_longer_count():
     assert "silent" in bench.notices[0]
 
 
+def test_silent_node_is_an_event_and_the_end_says_what_it_missed():
+    bench = Bench()
+    for node in (0, 1):
+        bench.send(node, Hello(f"n{node + 1}", "host", 1))
+        bench.batch(node, 30)
+    bench.tick()
+    for iteration in range(31, 60):
+        bench.batch(0, iteration)
+        bench.tick()
+    (event,) = [event for event in bench.events if event["kind"] == "unmonitored"]
+    assert event["data"]["node"] == "n2"
+    assert "its ranks run unmonitored" in event["data"]["reason"]
+
+
+def test_tracking_is_told_once_all_ranks_are_or_after_a_while():
+    bench = Bench(nodes=1)
+    bench.send(0, Hello("n1", "host", 1))
+    bench.batch(0, 5, locked=(True, False))
+    bench.tick()
+    assert "tracking" not in bench.kinds
+    bench.batch(0, 6)
+    bench.tick()
+    (event,) = [event for event in bench.events if event["kind"] == "tracking"]
+    assert event["data"]["ranks"] == 2
+
+
+def test_end_of_a_job_that_was_not_watched_to_its_end_says_so():
+    bench = Bench(nodes=1)
+    bench.send(0, Hello("n1", "host", 1))
+    bench.batch(0, 70)
+    bench.tick()
+    bench.job.unmonitored("redis-server died", bench.now_s)
+    bench.job.finish(bench.now_s + 60, "the step ended")
+    end = bench.events[-1]
+    assert lines.event_line(end) == "ended; unmonitored since iteration 70: redis-server died"
+
+
 def silent(bench, node, seconds, other=None):
     """Only the other node speaks for a while."""
     for _ in range(round(seconds / 5) + 1):

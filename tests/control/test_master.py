@@ -121,8 +121,9 @@ def test_user_is_told_and_a_failing_notice_is_a_log_line(tmp_path, caplog):
     bench = Bench(tmp_path, Notifier(send))
     slow(bench)
     bench.master.finish("the step ended")
-    assert [text.split()[1] for text in told] == ["fail-slow", "ended"]
-    assert caplog.text.count("no slurmctld") == 2
+    assert "a notice of the record" in told[0]
+    assert [text.split()[1] for text in told[1:]] == ["fail-slow", "ended"]
+    assert caplog.text.count("no slurmctld") == 3
 
 
 def test_command_line_of_node_and_master(tmp_path):
