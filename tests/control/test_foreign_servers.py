@@ -157,11 +157,15 @@ def test_rubbish_after_the_log_in_is_a_bus_error(token, listen, answer):
         bus.read("up")
 
 
-def drip(text):
+def drip(text, over):
+    """Sends a byte now and then; sets `over` before the last one."""
+
     def answer(connection, data):
-        for byte in text:
-            connection.sendall(bytes([byte]))
+        for sent, byte in enumerate(text, 1):
             time.sleep(0.1)
+            if sent == len(text):
+                over.set()
+            connection.sendall(bytes([byte]))
 
     return answer
 
@@ -170,12 +174,7 @@ def test_a_tarpit_is_left_in_time(token, listen):
     """It would take 6.4 s to be read to its end."""
     candidate = rendezvous.candidate(token, 0)
     over = threading.Event()
-
-    def answer(connection, data):
-        drip(f"$64\r\n{candidate.greeting}\r\n".encode())(connection, data)
-        over.set()
-
-    listen(candidate.port, answer)
+    listen(candidate.port, drip(f"$64\r\n{candidate.greeting}\r\n".encode(), over))
     with pytest.raises(BusError, match=r"in time|Timeout"):
         RedisBus(HOST, candidate, PREFIX)
     assert not over.is_set()
@@ -191,8 +190,7 @@ def test_a_server_that_turns_into_a_tarpit_is_left_in_time(token, listen):
                 connection.sendall(f"$64\r\n{text}\r\n".encode())
                 return
         if b"XREAD" in data:
-            drip(b"$60\r\n" + b"x" * 60 + b"\r\n")(connection, data)
-            over.set()
+            drip(b"$60\r\n" + b"x" * 60 + b"\r\n", over)(connection, data)
         connection.sendall(b":1\r\n" if b"EXISTS" in data else b"+OK\r\n")
 
     listen(candidate.port, play)
