@@ -67,6 +67,7 @@ class Analyzer:
         """Rings of ended ranks are freed after a while: an elastic job restarts its ranks again and again."""
         for name, watch in list(self._watches.items()):
             if watch.check_alive():
+                self._dead_since_s.pop(name, None)
                 continue
             if now_s - self._dead_since_s.setdefault(name, now_s) > DEAD_KEPT_S:
                 watch.remove()
@@ -135,6 +136,8 @@ class Analyzer:
     def finish(self, reason: str) -> None:
         """Read what is left, say goodbye, let go of everything."""
         self._read_rings()
+        for watch in self._watches.values():
+            watch.check_alive()
         self._send_batch()
         self._link.send(Bye(reason[:400]))
         self._link.close()

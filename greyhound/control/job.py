@@ -272,7 +272,8 @@ class Job:
         was = self.machine.state
         self._change(State.ENDED, self.machine.reason if was is State.UNMONITORED else reason)
         broken = self.machine.reason if was is State.UNMONITORED else None
-        data = {"reason": reason, "unmonitored": broken, **self._summary(now_s)}
+        alive = sum(sample.alive for sample in self._samples().values())
+        data = {"reason": reason, "unmonitored": broken, "still_running": alive, **self._summary(now_s)}
         self._emit("end", now_s, data, iteration=self.iteration)
 
     def _summary(self, now_s: float) -> dict[str, Any]:

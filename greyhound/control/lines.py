@@ -53,12 +53,15 @@ def _end(event: dict[str, Any]) -> str:
     if not data.get("tracked"):
         few = f"{_count(data['ranks'], 'rank')} seen, none tracked"
         return f"ended, {few if data.get('ranks') else 'too soon to see a rank at work'}"
+    # A signal for the whole step ends the watch as well, whatever the training makes of it.
+    left = data.get("still_running")
+    told = f" (told to stop while {_count(left, 'rank')} still ran; unmonitored from here on)" if left else ""
     count = len(data["episodes"])
     episodes = "no fail-slow" if not count else _count(count, "fail-slow")
     lost = f", {seconds(data['lost_s'])} lost" if count else ""
     if not data["healthy_s"] and not count:
-        return f"ended after {data['iterations']} iterations, not tracked long enough to know the healthy time"
-    return f"ended after {data['iterations']} iterations, healthy {seconds(data['healthy_s'])}, {episodes}{lost}"
+        return f"ended after {data['iterations']} iterations{told}, not tracked long enough to know the healthy time"
+    return f"ended after {data['iterations']} iterations{told}, healthy {seconds(data['healthy_s'])}, {episodes}{lost}"
 
 
 def _count(number: object, what: str) -> str:

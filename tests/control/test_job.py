@@ -176,6 +176,21 @@ def test_tracking_is_told_once_all_ranks_are_or_after_a_while():
     assert event["data"]["ranks"] == 2
 
 
+def test_end_while_ranks_still_run_says_so():
+    bench = Bench(nodes=1)
+    bench.send(0, Hello("n1", "host", 1))
+    bench.batch(0, 70)
+    bench.tick()
+    bench.job.finish(bench.now_s, "the step was sent TERM")
+    assert "told to stop while 2 ranks still ran" in lines.event_line(bench.events[-1])
+    ended = Bench(nodes=1)
+    ended.batch(0, 70)
+    ended.tick()
+    ended.batch(0, 71, alive=False)
+    ended.job.finish(ended.now_s, "the step ended")
+    assert "still ran" not in lines.event_line(ended.events[-1])
+
+
 def test_end_of_a_job_that_was_not_watched_to_its_end_says_so():
     bench = Bench(nodes=1)
     bench.send(0, Hello("n1", "host", 1))
