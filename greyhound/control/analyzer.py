@@ -137,7 +137,8 @@ class Analyzer:
         """Read what is left, say goodbye, let go of everything."""
         self._read_rings()
         for watch in self._watches.values():
-            watch.check_alive()
+            watch.check_alive()  # its ring may have moved since the last look, though the rank has ended by now:
+            watch.check_alive()  # the second look tells
         self._send_batch()
         self._link.send(Bye(reason[:400]))
         self._link.close()

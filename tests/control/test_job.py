@@ -345,6 +345,7 @@ def test_run_too_short_to_know_its_healthy_time_says_so():
     bench = Bench(nodes=1)
     bench.send(0, IterationBatch("tracking", [RankSample("ring0", 0, True, True, 12, 0.08, 0.0, 0)]))
     bench.tick()
+    bench.send(0, IterationBatch("tracking", [RankSample("ring0", 0, True, False, 12, 0.08, 0.0, 0)]))
     bench.job.finish(bench.now_s, "the step ended")
     text = lines.event_line(bench.events[-1])
     assert text == "ended after 12 iterations, not tracked long enough to know the healthy time"
