@@ -52,7 +52,7 @@ static void explain(const char *hook, const char *const *programs, int status, c
   said[strcspn(said, "\n")] = '\0';
   if (status == GH_EXIT_NO_PROGRAM)
     snprintf(why, size, "%s: %s", programs[missing.index], strerror(missing.error));
-  else if (strstr(said, "cannot open shared object file"))
+  else if (strstr(said, "cannot be preloaded (cannot open"))
     snprintf(why, size, "hook %s is missing or can't be read there", hook);
   else if (status < 0)
     snprintf(why, size, "looking at %s took more than 2 s", hook);

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,14 @@ def test_a_plugin_that_is_listed_twice_watches_once(rig: Rig, folder: Path, copi
     assert done.stdout.count("/dev/shm/greyhound-") == 3
     assert done.stdout.splitlines().count(str(rig.native / HOOK)) == 3
     assert "unmonitored" not in done.stderr
+
+
+def test_the_hook_lacks_a_library_of_its_own(rig: Rig, own_native: Path):
+    dependency = own_native / "libgone.so"
+    make_library = ["cc", "-shared", "-fPIC", "-x", "c", "-"]
+    subprocess.run([*make_library, "-o", dependency], input="int gone(void) { return 0; }", text=True, check=True)
+    hook = "int gone(void); int used(void) { return gone(); }"
+    links = ["-o", own_native / HOOK, "-x", "none", dependency]
+    subprocess.run([*make_library, *links], input=hook, text=True, check=True)
+    dependency.unlink()
+    assert_unmonitored(rig, "loader refuses it", "libgone.so")
