@@ -16,11 +16,6 @@ class StepName:
     step: str
     restart: int
 
-    @property
-    def label(self) -> str:
-        """`JOB.STEP`, for people."""
-        return f"{self.job}.{self.step}"
-
 
 def step_dir(uid: int, name: StepName, node_index: int, shm: Path = SHM) -> Path:
     """The step directory of one node."""

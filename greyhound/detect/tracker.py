@@ -108,7 +108,6 @@ class Tracker:
         self._baseline = Baseline(self._config.warmup, self._opens_at)
         self._change = Bocd()
         self._recent: deque[_Sample] = deque(maxlen=_HISTORY)
-        self._last_s: deque[float] = deque(maxlen=self._config.recovery)
         self._episode: _Episode | None = None
         self._last_iteration: int | None = None
 
@@ -116,11 +115,6 @@ class Tracker:
     def healthy_s(self) -> float | None:
         """Seconds of a healthy iteration; None during warm-up."""
         return self._baseline.healthy_s
-
-    @property
-    def current_s(self) -> float | None:
-        """Median of the last few iterations in seconds; None before the first."""
-        return median(self._last_s) if self._last_s else None
 
     @property
     def slow(self) -> bool:
@@ -139,7 +133,6 @@ class Tracker:
         if self._last_iteration is not None and iteration <= self._last_iteration:
             self._restart()
         self._last_iteration = iteration
-        self._last_s.append(seconds)
         healthy_s = self._baseline.healthy_s
         if healthy_s is None:
             self._baseline.warm_up(seconds)

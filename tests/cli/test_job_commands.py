@@ -209,7 +209,7 @@ def lay(shm, name, uid, owner):
 
 def live_of(shm, name):
     try:
-        return lookup.find_run(name.label, [], shm).live
+        return lookup.find_run(f"{name.job}.{name.step}", [], shm).live
     except lookup.LookupFailedError:
         return None
 

@@ -103,14 +103,13 @@ def test_threshold_is_configurable():
 
 def test_properties_follow_the_series():
     tracker = Tracker(TrackerConfig(warmup=5))
-    assert (tracker.healthy_s, tracker.current_s, tracker.slow) == (None, None, False)
+    assert (tracker.healthy_s, tracker.slow) == (None, False)
     for i in range(20):
         tracker.update(i, 2.0)
     assert tracker.healthy_s == pytest.approx(2.0)
     for i in range(20, 40):
         tracker.update(i, 3.0)
     assert tracker.slow
-    assert tracker.current_s == pytest.approx(3.0)
     assert tracker.healthy_s == pytest.approx(2.0)
 
 
