@@ -22,15 +22,11 @@ def end_event(events: str) -> dict[str, object]:
     return end
 
 
-@pytest.mark.cluster
-def test_srun_torchrun_with_one_task_a_node(sandbox: Sandbox, tmp_path: Path) -> None:
-    torchrun = [str(Path(sys.executable).parent / "torchrun"), "--nnodes=2", "--nproc-per-node=2"]
-    rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=7"]
-    command = ["srun", "-N2", "--ntasks-per-node=1", "--greyhound=observe", *torchrun, *rendezvous]
-    log = tmp_path / "log"
+def run_training(start: list[str], log: Path, environment: dict[str, str]) -> None:
+    """Run the short training behind `start` to its good end."""
     done = subprocess.run(
-        [*command, *TRAIN[1:], *SHORT, "--tp", "2", "--json-log", str(log)],
-        env={**sandbox.env(), "OMP_NUM_THREADS": "1"},
+        [*start, *SHORT, "--tp", "2", "--json-log", str(log)],
+        env={**environment, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=LAUNCH_TIMEOUT_S,
@@ -38,6 +34,14 @@ def test_srun_torchrun_with_one_task_a_node(sandbox: Sandbox, tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(read_log(log)) == STEPS
+
+
+@pytest.mark.cluster
+def test_srun_torchrun_with_one_task_a_node(sandbox: Sandbox, tmp_path: Path) -> None:
+    torchrun = [str(Path(sys.executable).parent / "torchrun"), "--nnodes=2", "--nproc-per-node=2"]
+    rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=7"]
+    command = ["srun", "-N2", "--ntasks-per-node=1", "--greyhound=observe", *torchrun, *rendezvous]
+    run_training([*command, *TRAIN[1:]], tmp_path / "log", sandbox.env())
     jobs = sorted(int(path.name) for path in sandbox.layout.records.iterdir() if path.name.isdigit())
     events = (sandbox.layout.records / str(jobs[-1]) / "0.0" / "events.jsonl").read_text()
     end = end_event(events)
@@ -46,20 +50,10 @@ def test_srun_torchrun_with_one_task_a_node(sandbox: Sandbox, tmp_path: Path) ->
 
 
 def test_greyhound_launch_without_slurm(tmp_path: Path) -> None:
-    environment = {**os.environ, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "GREYHOUND_RECORD_DIR": ""}
+    environment = {**os.environ, "HOME": str(tmp_path), "GREYHOUND_RECORD_DIR": ""}
     launch = [sys.executable, "-m", "greyhound", "launch", "-n", "2", "--standin"]
     options = ["--greyhound", f"observe,record_dir={tmp_path / 'records'}"]
-    log = tmp_path / "log"
-    done = subprocess.run(
-        [*launch, *options, "--", *TRAIN, *SHORT, "--tp", "2", "--json-log", str(log)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LAUNCH_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert len(read_log(log)) == STEPS
+    run_training([*launch, *options, "--", *TRAIN], tmp_path / "log", environment)
     (events,) = (tmp_path / "records").glob("local-*/0.0/events.jsonl")
     end = end_event(events.read_text())
     assert (end["ranks"], end["tracked"], end["episodes"]) == (2, 2, [])
