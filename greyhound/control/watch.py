@@ -8,7 +8,7 @@ from pathlib import Path
 
 from greyhound.control.messages import RankSample, Report
 from greyhound.detect.period import IterationClock
-from greyhound.detect.tracker import Closed, Finding, Opened, Regime, Tracker, TrackerConfig
+from greyhound.detect.tracker import Closed, Finding, Minor, Opened, Regime, Tracker, TrackerConfig
 from greyhound.trace import layout
 from greyhound.trace.records import symbols, top_level
 from greyhound.trace.ring import Ring
@@ -90,10 +90,10 @@ class RankWatch:
             self._ends.add(iteration.index, end_ns)
             self._last = (iteration.index, iteration.seconds, end_ns)
             findings += self._tracker.update(iteration.index, iteration.seconds)
-            reports += [self._report(finding, end_ns) for finding in findings]
+            reports += [self._report(finding, end_ns) for finding in findings if not isinstance(finding, Minor)]
         return reports
 
-    def _report(self, finding: Finding, now_ns: int) -> Report:
+    def _report(self, finding: Opened | Closed | Regime, now_ns: int) -> Report:
         """The message for a finding; `now_ns` is the wall clock end of the iteration that made it certain."""
         rank = self._ring.header.world_rank
         opened = finding if isinstance(finding, Opened) else self._opened

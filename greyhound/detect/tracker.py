@@ -11,6 +11,9 @@ from statistics import median
 
 from greyhound.detect.baseline import Baseline
 from greyhound.detect.changepoint import Bocd
+from greyhound.detect.findings import Closed, Finding, Minor, Opened, Regime
+
+__all__ = ["Closed", "Finding", "Minor", "Opened", "Regime", "Tracker", "TrackerConfig"]
 
 # Windows in which a slow-down is looked for: iterations -> how many of them may be fast.
 _WINDOWS = {4: 0, 5: 0, 6: 0, 8: 1, 12: 2, 20: 4, 40: 8}
@@ -34,40 +37,6 @@ class TrackerConfig:
     recovery: int = 5
     change_probability: float = 0.3
     standard_errors: float = 1.25
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A fail-slow began at iteration ``onset`` and was certain at ``reported``; ``slowdown`` = slow_s / healthy_s."""
-
-    onset: int
-    reported: int
-    healthy_s: float
-    slow_s: float
-    slowdown: float
-
-
-@dataclass(frozen=True)
-class Closed:
-    """The fail-slow that began at ``onset`` ended before iteration ``end``; figures over the whole episode."""
-
-    onset: int
-    end: int
-    reported: int
-    slowdown: float
-    lost_s: float
-
-
-@dataclass(frozen=True)
-class Regime:
-    """From iteration ``onset`` on the work itself is another one; the healthy time is learnt anew."""
-
-    onset: int
-    reported: int
-    healthy_s: float | None
-
-
-Finding = Opened | Closed | Regime
 
 
 @dataclass(frozen=True)
