@@ -23,12 +23,20 @@ static uint32_t kind_of(uint8_t op) {
 
 static void start(struct gh_call *call, uint64_t comm) {
   struct gh_record *r = &call->record;
+  gh_thread.depth++;
+  if (!call->recorded) return;
   r->t_ns = gh_now_ns();
   r->comm = comm;
   r->thread = gh_thread_id();
   __atomic_store_n(&gh_ring->heartbeat_ns, r->t_ns, __ATOMIC_RELAXED);
   call->slot = gh_inflight_enter(r->op, comm, r->seq, r->t_ns);
-  gh_thread.depth++;
+}
+
+/* Instead of a record: as many as a reader would find at top level (trace/records.py), so that
+ * iterations can be counted through a muted window. */
+void gh_call_muted(const struct gh_call *call) {
+  if (call->recorded || (call->record.flags & GH_REC_CAPTURED)) return;
+  __atomic_fetch_add(&gh_ring->muted_calls, 1, __ATOMIC_RELAXED);
 }
 
 /* Issued now, or kept for a graph: only what is issued is counted. */
@@ -56,12 +64,13 @@ static void count(struct gh_call *call, struct gh_member *m, uint32_t kind, int 
 /* False: not to be looked at, forward alone. */
 bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size_t elements, int dtype,
                   int redop, int peer, cudaStream_t stream) {
-  if (!gh_present() || gh_muted()) return false;
+  if (!gh_present()) return false;
   struct gh_member *m = gh_comm_find(comm);
   if (GH_UNLIKELY(!m)) return false;
   if (GH_UNLIKELY(__atomic_load_n(&m->shared->state, __ATOMIC_RELAXED) == GH_COMM_PENDING))
     gh_comm_learn(m);
   uint64_t size = (unsigned)dtype < sizeof type_bytes ? type_bytes[dtype] : 1;
+  call->recorded = !gh_muted();
   call->count = NULL;
   call->record = (struct gh_record){
       .bytes = elements * size,
@@ -76,12 +85,14 @@ bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size_t elem
   };
   count(call, m, kind_of(op), peer, stream);
   if (gh_thread.group_depth) gh_group_call(m->hash, call->record.bytes, call->count);
+  gh_call_muted(call);
   start(call, m->hash);
   return true;
 }
 
 /* Everything that isn't data on a communicator. Only where gh_present(). */
 void gh_call_other(struct gh_call *call, uint8_t op, uint64_t comm) {
+  call->recorded = !gh_muted();
   call->count = NULL;
   call->record = (struct gh_record){.group = gh_thread.group,
                                     .op = op,
@@ -94,14 +105,15 @@ void gh_call_other(struct gh_call *call, uint8_t op, uint64_t comm) {
 
 void gh_call_end(struct gh_call *call, ncclResult_t result) {
   struct gh_record *r = &call->record;
-  uint64_t spent = gh_now_ns() - r->t_ns;
   gh_thread.depth--;
-  gh_inflight_leave(call->slot);
-  r->host_ns = spent < UINT32_MAX ? (uint32_t)spent : UINT32_MAX;
-  if (result == GH_NCCL_IN_PROGRESS) r->flags |= GH_REC_NONBLOCKING;
   if (GH_UNLIKELY(gh_failed(result))) {
     r->flags |= GH_REC_ERROR;
     if (!gh_thread.group_depth) gh_count_add(call->count, -1); /* refused, so never issued */
   }
-  if (!gh_muted()) gh_ring_write(r);
+  if (!call->recorded) return;
+  uint64_t spent = gh_now_ns() - r->t_ns;
+  gh_inflight_leave(call->slot);
+  r->host_ns = spent < UINT32_MAX ? (uint32_t)spent : UINT32_MAX;
+  if (result == GH_NCCL_IN_PROGRESS) r->flags |= GH_REC_NONBLOCKING;
+  gh_ring_write(r);
 }

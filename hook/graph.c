@@ -220,9 +220,10 @@ static void count_launch(struct gh_call *call, cudaGraphExec_t exec) {
 #define DEFINE_LAUNCH(name)                                              \
   GH_EXPORT cudaError_t cuda##name(cudaGraphExec_t exec, void *stream) { \
     REAL(name, (cudaGraphExec_t, void *));                               \
-    if (!gh_present() || gh_muted()) return real(exec, stream);          \
+    if (!gh_present()) return real(exec, stream);                        \
     struct gh_call call;                                                 \
     gh_call_other(&call, GH_OP_GRAPH_LAUNCH, 0);                         \
+    gh_call_muted(&call);                                                \
     count_launch(&call, exec);                                           \
     cudaError_t error = real(exec, stream);                              \
     gh_call_end(&call, error ? GH_NCCL_INTERNAL_ERROR : 0);              \

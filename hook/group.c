@@ -56,8 +56,7 @@ static ncclResult_t end(end_fn real, void *info, uint8_t op) {
   struct gh_thread *t = &gh_thread;
   if (t->depth || !t->group_depth) return real(info);
   struct gh_call call;
-  bool outermost = t->group_depth == 1;
-  bool seen = outermost && gh_present() && (t->pending || !gh_muted());
+  bool seen = t->group_depth == 1 && gh_present();
   if (seen) {
     gh_call_other(&call, op, t->group_calls && !t->group_mixed ? t->group_comm : 0);
     call.record.flags = 0;

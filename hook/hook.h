@@ -110,7 +110,7 @@ struct gh_thread {
 extern __thread struct gh_thread gh_thread;
 uint32_t gh_thread_id(void);
 
-/* Is this a call to look at? Not from inside NCCL, not without a ring, not muted. */
+/* Is this a call to look at? Not from inside NCCL, not without a ring. */
 static inline bool gh_present(void) {
   return !gh_thread.depth && __atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_ACTIVE;
 }
@@ -175,10 +175,12 @@ struct gh_call {
   struct gh_record record;
   struct gh_inflight *slot;
   struct gh_count *count;
+  bool recorded; /* not muted when it began; it is what it began as to its end */
 };
 bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size_t count, int dtype,
                   int redop, int peer, cudaStream_t stream);
 void gh_call_other(struct gh_call *call, uint8_t op, uint64_t comm);
+void gh_call_muted(const struct gh_call *call);
 void gh_call_end(struct gh_call *call, ncclResult_t result);
 
 #endif

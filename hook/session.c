@@ -87,12 +87,14 @@ bool gh_session_open(void) {
   return __atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_ACTIVE;
 }
 
-/* The analyzer changed the mode. What is issued while muted isn't counted: no pause afterwards. */
+/* The analyzer changed the mode. The counters go on while muted: a pause stays possible. */
 void gh_session_mode(uint32_t mode) {
-  bool muted = mode == GH_MODE_MUTED;
-  if (muted) gh_ring_flag(GH_FLAG_UNCOUNTED);
-  __atomic_store_n(&gh_ring->hook_state, muted ? GH_STATE_MUTED : GH_STATE_RUNNING,
-                   __ATOMIC_RELAXED);
+  uint32_t before = __atomic_load_n(&gh_ring->hook_state, __ATOMIC_RELAXED);
+  uint32_t now = mode == GH_MODE_MUTED ? GH_STATE_MUTED : GH_STATE_RUNNING;
+  while (before != GH_STATE_ENDED && /* said at the exit, where threads may still call */
+         !__atomic_compare_exchange_n(&gh_ring->hook_state, &before, now, false, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED))
+    continue;
   __atomic_store_n(&gh_mode_seen, mode, __ATOMIC_RELAXED);
 }
 

@@ -138,7 +138,7 @@ class RankWatch:
         belongs to a living rank whatever /proc says.
         """
         header = self._ring.header
-        signs = (self._ring.recorded, self._ring.heartbeat_ns)
+        signs = (self._ring.recorded, self._ring.muted_calls, self._ring.heartbeat_ns)
         moves, self._signs = signs != self._signs, signs
         running = process_alive(header.pid, header.pid_start)
         self._visible = self._visible or running

@@ -118,8 +118,17 @@ class Ring:
 
     @property
     def heartbeat_ns(self) -> int:
-        """CLOCK_MONOTONIC of the last call that the hook saw."""
+        """CLOCK_MONOTONIC of the last call that the hook saw unmuted."""
         return int(self._word(layout.GH_OFF_STATE + 8)[0])
+
+    @property
+    def muted_calls(self) -> int:
+        """Calls that passed while the hook was muted and that ``top_level`` would have kept, had they been recorded.
+
+        Records read plus these count the process's calls through any change of mode. Those on a communicator keep
+        their place in its sequence numbers, and the counters of ``counts`` go on.
+        """
+        return int(self._word(layout.GH_OFF_STATE + 16)[0])
 
     @property
     def recorded(self) -> int:

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define GH_MAGIC 0x3130474e49524847 /* "GHRING01" */
-#define GH_LAYOUT 1
+#define GH_LAYOUT 2
 #define GH_PAGE_BYTES 4096
 #define GH_RECORD_BYTES 64
 #define GH_DEFAULT_CAPACITY 65536 /* records; a power of two */
@@ -46,7 +46,7 @@
 #define GH_OFF_TARGETS 339968
 #define GH_OFF_RECORDS 602112
 
-/* control word `mode` */
+/* control word `mode`; muted: calls are counted, and neither timed nor recorded */
 #define GH_MODE_MUTED 0
 #define GH_MODE_OBSERVE 1
 #define GH_MODE_ON 2
@@ -147,8 +147,9 @@ struct gh_header {
   uint8_t pad1[GH_OFF_STATE - GH_OFF_HEAD - 8];
   uint32_t hook_state;
   uint32_t hook_flags;
-  uint64_t heartbeat_ns; /* time of the last call seen */
-  uint8_t pad2[GH_OFF_INFLIGHT - GH_OFF_STATE - 16];
+  uint64_t heartbeat_ns; /* time of the last call seen unmuted */
+  uint64_t muted_calls;  /* calls that would be a reader's top level, had they been recorded */
+  uint8_t pad2[GH_OFF_INFLIGHT - GH_OFF_STATE - 24];
   struct gh_inflight inflight[GH_INFLIGHT_SLOTS];
 };
 

@@ -35,7 +35,7 @@ FIELDS = {
     "uid": (28, "<u4"), "pid_start": (32, "<u8"), "world_rank": (80, "<i4"), "local_rank": (84, "<i4"),
     "slurm_procid": (88, "<i4"), "node_index": (92, "<i4"), "created_ns": (128, "<u8"), "nccl_version": (144, "<u4"),
     "cuda_device": (148, "<i4"), "file_bytes": (152, "<u8"), "head": (192, "<u8"), "hook_state": (256, "<u4"),
-    "hook_flags": (260, "<u4"), "heartbeat_ns": (264, "<u8"),
+    "hook_flags": (260, "<u4"), "heartbeat_ns": (264, "<u8"), "muted_calls": (272, "<u8"),
 }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def test_processes_without_a_communicator_leave_no_trace(runner: Runner) -> None
 def test_header(runner: Runner) -> None:
     runner.program("one_call", RANK="2", LOCAL_RANK="1", SLURM_PROCID="9", GREYHOUND_NODE_INDEX="3")
     ring = runner.ring()
-    assert (ring.magic, ring.layout, ring.record_bytes, ring.capacity) == (GH["MAGIC"], 1, 64, 65536)
+    assert (ring.magic, ring.layout, ring.record_bytes, ring.capacity) == (GH["MAGIC"], 2, 64, 65536)
     assert (ring.world_rank, ring.local_rank, ring.slurm_procid, ring.node_index) == (2, 1, 9, 3)
     assert ring.path.name == f"ring.{ring.pid}.{ring.pid_start}" and ring.uid == os.getuid()
     assert ring.path.stat().st_mode & 0o7777 == 0o600 and ring.path.stat().st_size == ring.file_bytes
@@ -129,15 +129,17 @@ def test_muting_and_back(runner: Runner) -> None:
     for mode in ("OBSERVE", "MUTED", "MUTED", "ON"):
         program.ring.set_mode(GH[f"MODE_{mode}"])
         program.call()
-        states.append((program.ring.hook_state, len(program.ring.ops()), *program.ring.counts.values()))
+        ring = program.ring
+        states.append((ring.hook_state, len(ring.ops()), ring.muted_calls, *ring.counts.values()))
     program.end()
     running, muted = GH["STATE_RUNNING"], GH["STATE_MUTED"]
-    assert states == [(running, 2, 1), (muted, 2, 1), (muted, 2, 1), (running, 3, 2)]
-    assert program.ring.hook_flags == GH["FLAG_UNCOUNTED"], "calls went uncounted"
+    assert states == [(running, 2, 0, 1), (muted, 2, 1, 2), (muted, 2, 2, 3), (running, 3, 2, 4)]
+    assert list(ring.records["seq"][1:]) == [0, 3], "the muted calls keep their numbers"
+    assert ring.hook_flags == 0, "all calls were counted"
 
 
 def test_control_page_for_the_plugin(runner: Runner) -> None:
-    assert runner.program("control") == "before 0 after 1 layout 1 pid 1\n"
+    assert runner.program("control") == "before 0 after 1 layout 2 pid 1\n"
 
 
 def test_a_bad_ring_size_is_said_and_the_default_used(runner: Runner) -> None:
