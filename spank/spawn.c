@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "stop.h"
+
 #define KILL_MS 500
 #define REFUSED 126
 #define FIRST_CLOSED_FD 4
@@ -81,7 +83,7 @@ static void run_child(const struct gh_child *child, pid_t parent) {
   arrange_fds(child);
   if (!become(&child->who)) _exit(REFUSED);
   /* After the change of identity, which clears it. */
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, GH_STOP_SIGNAL);
   if (getppid() != parent) _exit(REFUSED);
   setrlimit(RLIMIT_CORE, &no_core);
   umask(027);
@@ -124,11 +126,11 @@ static bool gone_within(pid_t pid, int limit_ms, int *status) {
   return true;
 }
 
-enum gh_end gh_spawn_stop(pid_t pid, int term_ms) {
+enum gh_end gh_spawn_stop(pid_t pid, int grace_ms) {
   int status = 0;
   if (gone(pid, &status)) return status ? GH_END_FAILED : GH_END_EARLY;
-  kill(pid, SIGTERM);
-  if (gone_within(pid, term_ms, &status)) return GH_END_CLEAN;
+  kill(pid, GH_STOP_SIGNAL);
+  if (gone_within(pid, grace_ms, &status)) return GH_END_CLEAN;
   kill(pid, SIGKILL);
   gone_within(pid, KILL_MS, &status);
   return GH_END_KILLED;

@@ -37,10 +37,10 @@ enum gh_end { GH_END_CLEAN, GH_END_EARLY, GH_END_FAILED, GH_END_KILLED };
  * run with more rights than that. Returns its pid, or -1 with errno. */
 pid_t gh_spawn(const struct gh_child *child);
 
-/* Ends PID, a child of ours: TERM, at most TERM_MS milliseconds, KILL. Reaps it.
+/* Ends PID, a child of ours: GH_STOP_SIGNAL, at most GRACE_MS milliseconds, KILL. Reaps it.
  * GH_END_EARLY: it had ended before we asked, with status 0 as far as can be told;
  * GH_END_FAILED: with another status, or by a signal. */
-enum gh_end gh_spawn_stop(pid_t pid, int term_ms);
+enum gh_end gh_spawn_stop(pid_t pid, int grace_ms);
 
 /* Runs CHILD at most LIMIT_MS milliseconds and collects its stderr in OUT. Returns its
  * exit status, 128 + signal, or -1 where it could not be run or took too long. */

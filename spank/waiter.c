@@ -5,9 +5,9 @@
  *   greyhound_waiter STEPDIR -- PROGRAM ARGUMENT...
  *   greyhound_waiter --remove STEPDIR
  *
- * TERM before the first ring: STEPDIR is removed, exit 0. If PROGRAM cannot be run, one
- * line goes into STEPDIR/unmonitored and the waiter stays until TERM. Every other signal
- * that may be sent to a whole step is ignored, and so it is in PROGRAM.
+ * GH_STOP_SIGNAL before the first ring: STEPDIR is removed, exit 0. If PROGRAM cannot be
+ * run, one line goes into STEPDIR/unmonitored and the waiter stays until told to stop. Every
+ * signal that may be sent to a whole step, TERM included, is ignored, and so it is in PROGRAM.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,6 +25,7 @@
 
 #include "bypass.h"
 #include "stepdir.h"
+#include "stop.h"
 
 #define RESCAN_MS 5000    /* beside inotify, in case an event was lost */
 #define SCAN_ALONE_MS 250 /* where the kernel gives us no inotify */
@@ -40,7 +41,7 @@ extern char **environ;
 struct waiter {
   const char *step_dir;
   char **command;
-  int term_fd;
+  int stop_fd;
   int inotify_fd;
   bool given_up;
   long next_scan_ms;      /* for calls that pass the hook by */
@@ -53,7 +54,7 @@ static int usage(void) {
 }
 
 static void ignore_step_signals(void) {
-  static const int IGNORED[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM,
+  static const int IGNORED[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM,
                                 SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGXCPU, SIGWINCH};
   for (size_t i = 0; i < sizeof(IGNORED) / sizeof(IGNORED[0]); i++) signal(IGNORED[i], SIG_IGN);
 }
@@ -95,20 +96,20 @@ static void write_note(const struct waiter *w, int error) {
 
 /* Returns only where the program cannot be run. */
 static void become_node_process(struct waiter *w) {
-  sigset_t term;
+  sigset_t stop;
   int log_fd = open_in(w->step_dir, GH_LOG_NAME, O_APPEND);
-  sigemptyset(&term);
-  sigaddset(&term, SIGTERM);
+  sigemptyset(&stop);
+  sigaddset(&stop, GH_STOP_SIGNAL);
   if (access(w->command[0], X_OK) == 0) {
     if (log_fd >= 0) {
       dup2(log_fd, STDOUT_FILENO);
       dup2(log_fd, STDERR_FILENO);
     }
-    sigprocmask(SIG_UNBLOCK, &term, NULL);
+    sigprocmask(SIG_UNBLOCK, &stop, NULL);
     execve(w->command[0], w->command, environ);
   }
   int error = errno;
-  sigprocmask(SIG_BLOCK, &term, NULL);
+  sigprocmask(SIG_BLOCK, &stop, NULL);
   if (log_fd >= 0) close(log_fd);
   write_note(w, error);
   w->given_up = true;
@@ -152,10 +153,10 @@ static int poll_limit_ms(const struct waiter *w) {
   return BYPASS_SCAN_MS < limit ? BYPASS_SCAN_MS : limit;
 }
 
-static int wait_for_term(struct waiter *w) {
+static int wait_for_stop(struct waiter *w) {
   w->next_scan_ms = now_ms() + BYPASS_SCAN_MS;
   for (;;) {
-    struct pollfd fds[2] = {{.fd = w->term_fd, .events = POLLIN},
+    struct pollfd fds[2] = {{.fd = w->stop_fd, .events = POLLIN},
                             {.fd = w->given_up ? -1 : w->inotify_fd, .events = POLLIN}};
     if (!w->given_up && (ring_exists(w->step_dir) || is_bypassed(w))) {
       become_node_process(w);
@@ -171,16 +172,16 @@ int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "--remove") == 0) return gh_stepdir_remove(argv[2]) ? 1 : 0;
   if (argc < 4 || strcmp(argv[2], "--") != 0) return usage();
   struct waiter w = {.step_dir = argv[1], .command = argv + 3};
-  sigset_t term;
+  sigset_t stop;
   ignore_step_signals();
-  sigemptyset(&term);
-  sigaddset(&term, SIGTERM);
-  sigprocmask(SIG_BLOCK, &term, NULL);
-  w.term_fd = signalfd(-1, &term, SFD_CLOEXEC);
-  if (w.term_fd < 0) return 1;
+  sigemptyset(&stop);
+  sigaddset(&stop, GH_STOP_SIGNAL);
+  sigprocmask(SIG_BLOCK, &stop, NULL);
+  w.stop_fd = signalfd(-1, &stop, SFD_CLOEXEC);
+  if (w.stop_fd < 0) return 1;
   step_aside();
   w.inotify_fd = watch(w.step_dir);
-  int rc = wait_for_term(&w);
+  int rc = wait_for_stop(&w);
   gh_stepdir_remove(w.step_dir);
   return rc;
 }

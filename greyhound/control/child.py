@@ -5,23 +5,28 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 NICE = 10
+STOP = signal.SIGRTMIN + 5
+"""Tells a process of ours to end (spank/stop.h): TERM goes to a whole step, which may live on for minutes."""
+SERVERS_OWN = (signal.SIGINT, signal.SIGTERM)
+"""What a server that we start would end by, though the step goes on; the others are ignored by inheritance."""
 
 
-def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None]:
+def die_with_parent(signum: int = signal.SIGKILL, blocked: Iterable[int] = ()) -> Callable[[], None]:
     """A preexec function: the kernel sends `signum` to the child when the thread that started it ends.
 
-    If the parent is gone before the kernel was told, the child ends at once.
+    If the parent is gone before the kernel was told, the child ends at once. Signals in `blocked` never reach it.
     """
     parent = os.getpid()
     libc = ctypes.CDLL(None, use_errno=True)
 
     def preexec() -> None:
         libc.prctl(PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         if os.getppid() != parent:
             os._exit(1)
 
@@ -37,14 +42,20 @@ def be_modest() -> None:
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float) -> int:
-    """TERM, wait at most `grace_s` seconds, KILL; returns the process's exit status as Popen gives it."""
+    """STOP, wait at most `grace_s` seconds, KILL; returns the process's exit status as Popen gives it."""
     if process.poll() is None:
-        process.terminate()
+        process.send_signal(STOP)
         try:
             process.wait(grace_s)
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process that has nothing to say or to keep."""
+    process.kill()
+    process.wait()
 
 
 def describe_exit(status: int) -> str:

@@ -126,7 +126,7 @@ class Monitor:
             # While it lives, so does the launch for others, even if this process was killed.
             pass_fds=() if self._lock is None else (self._lock,),
             process_group=0,
-            preexec_fn=child.die_with_parent(15),
+            preexec_fn=child.die_with_parent(child.STOP),
         )
 
     def round(self) -> None:

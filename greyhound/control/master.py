@@ -1,6 +1,6 @@
 """The master: the step's Redis, its event log, its status and its episodes. A child of the head's node process.
 
-TERM: drains the nodes' goodbyes for at most DRAIN_S, writes `end`, ends Redis, exit 0.
+STOP (child.py): drains the nodes' goodbyes for at most DRAIN_S, writes `end`, ends Redis, exit 0.
 """
 
 import logging

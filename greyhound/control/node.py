@@ -2,8 +2,8 @@
 
     python -I -m greyhound.control.node --step-dir DIR --node-index I ...     (docs/interfaces.md 4)
 
-TERM: last poll, `bye`, the step directory is removed, exit 0 within 2 s. Any failure: a line in the file `unmonitored`
-of the step directory, which stays, exit 1. Nothing here reaches into the ranks.
+STOP (child.py): last poll, `bye`, the step directory is removed, exit 0 within 2 s. Any failure: a line in the file
+`unmonitored` of the step directory, which stays, exit 1. Nothing here reaches into the ranks.
 """
 
 import logging
@@ -39,17 +39,19 @@ log = logging.getLogger(__name__)
 
 
 # What may be sent to a whole step without meaning us: scancel --signal, batch signals before the time limit, Ctrl-C.
-IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+# TERM too: a training that saves its state on it runs on for minutes.
+IGNORED: tuple[signal.Signals, ...] = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGALRM, signal.SIGTERM)
+IGNORED += (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
 
 class Stopper:
-    """Turns TERM into a flag and a reason, and ignores every other signal that a step may get."""
+    """Turns STOP into a flag and a reason, and ignores every signal that a step may get."""
 
     def __init__(self) -> None:
         self.reason = ""
         self._asked_s: float | None = None
         self._parent = os.getppid()
-        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(child.STOP, self._on_signal)
         for signum in IGNORED:
             signal.signal(signum, signal.SIG_IGN)
 
@@ -80,7 +82,7 @@ class MasterChild:
                 [sys.executable, "-I", "-m", "greyhound.control.master", *self._arguments.argv(head)],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, TOKEN_VARIABLE: self._token},
-                preexec_fn=child.die_with_parent(signal.SIGTERM),
+                preexec_fn=child.die_with_parent(child.STOP),
             )
         except OSError as error:
             self._lost(f"the master can't be started: {error}")
@@ -123,9 +125,9 @@ class MasterChild:
         EventLog(record / "events.jsonl", arguments.name).append("unmonitored", time.time(), {"reason": reason})
 
     def ask_to_stop(self) -> None:
-        """TERM; it drains what the nodes still say and ends."""
+        """STOP; it drains what the nodes still say and ends."""
         if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+            self._process.send_signal(child.STOP)
 
     def stop(self, grace_s: float) -> None:
         """End it within the time given."""

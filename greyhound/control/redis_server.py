@@ -85,10 +85,10 @@ class RedisServer:
         self.k = candidate.k
         self.port = candidate.port
 
-    def stop(self, grace_s: float = 0.5) -> None:
+    def stop(self) -> None:
         """End the server; it keeps nothing."""
         self.bus.close()
-        child.end(self.process, grace_s)
+        child.kill(self.process)
 
 
 def _spawn(binary: str, config: str, log: Path) -> subprocess.Popen[bytes]:
@@ -98,7 +98,7 @@ def _spawn(binary: str, config: str, log: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=subprocess.STDOUT,
-            preexec_fn=child.die_with_parent(),
+            preexec_fn=child.die_with_parent(blocked=child.SERVERS_OWN),
         )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
@@ -161,7 +161,7 @@ def start(token: bytes, site: Site, configured: str = "redis-server", first: int
         bus = _await_ready(process, site, candidate)
         if bus is not None:
             return RedisServer(process, bus, candidate)
-        child.end(process, 0.5)
+        child.kill(process)
         if site.stopped():
             raise RedisUnavailableError("told to stop before redis-server was ready")
         why = _last_line(output) or why

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from greyhound.config import Settings, native_dir
-from greyhound.control import local, step_lock
+from greyhound.control import child, local, step_lock
 from greyhound.control.events import read_events
 from greyhound.control.local import preload, sweep_dead_launches
 from greyhound.control.names import StepName, step_dir
@@ -131,8 +131,10 @@ def test_killed_redis_is_started_again_and_signals_to_the_step_are_ignored(launc
     process = launch(tmp_path, "-n", 2, "--", *ring_program(100000, 0.05))
     tracking = wait_for_status(process.pid, "tracking")
     for program in ("greyhound.control.node", "greyhound.control.master"):
-        for signum in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP):
+        for signum in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             child_with(process, program).send_signal(signum)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        child_with(process, "redis-server").send_signal(signum)
     child_with(process, "redis-server").kill()
 
     def monitored_again():
@@ -295,7 +297,7 @@ def test_node_process_without_redis_says_so_and_ends_in_time(tmp_path):
         kept = tmp_path / "records/local-5/0.0/status.json"
         status = wait_for("unmonitored", lambda: (s := read_status(kept)) and s["state"] == "unmonitored" and s)
         assert "apt install redis-server" in status["reason"]
-        process.terminate()
+        process.send_signal(child.STOP)
         assert process.wait(timeout=30) == 0
     finally:
         process.kill()

@@ -1,4 +1,4 @@
-"""The node process: it never ends in silence, and TERM ends it whatever the bus does."""
+"""The node process: it never ends in silence, and STOP ends it whatever the bus does."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from greyhound.control import rendezvous
+from greyhound.control import child, rendezvous
 from greyhound.control.events import read_events
 from greyhound.control.note import PATIENCE_S, MasterSearch, Note
 from greyhound.control.status import read_status
@@ -80,7 +80,7 @@ def test_a_missing_package_is_noted(start, step_dir, tmp_path):
 
 @pytest.mark.parametrize("answer", [b"+\xff\xfe\r\n", b"$64\r\n", b"-ERR\r\n"])
 @pytest.mark.parametrize("pause_s", [0.0, 0.3])
-def test_term_ends_node_and_master_whatever_listens_on_the_ports(start, step_dir, tmp_path, answer, pause_s):
+def test_stop_ends_node_and_master_whatever_listens_on_the_ports(start, step_dir, tmp_path, answer, pause_s):
     """Strangers on all ports, at full speed or a byte now and then without an end."""
     over = threading.Event()
     met = set()
@@ -113,7 +113,7 @@ def test_term_ends_node_and_master_whatever_listens_on_the_ports(start, step_dir
         process = start()
         wait_for("the master's verdict", lambda: "unmonitored" in kinds(tmp_path))
         wait_for("the analyzer at a port", lambda: len(met) > 1)
-        process.terminate()
+        process.send_signal(child.STOP)
         assert process.wait(timeout=30) == 0
     finally:
         over.set()

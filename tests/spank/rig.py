@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,16 +14,22 @@ from greyhound.sandbox.cluster import Sandbox
 SPANK = Path(__file__).resolve().parents[2] / "spank"
 HOOK = "libgreyhound_hook.so"
 
-# Stands in for python: writes what it was given, keeps the step directory until TERM.
-RECORDER = """#!/bin/sh
+# How our processes are told to end (spank/stop.h), as sh's trap takes it.
+STOP = signal.SIGRTMIN + 5
+# Stands in for python: writes what it was given, keeps the step directory until it is told to stop.
+RECORDER = (
+    """#!/bin/sh
 out=@RECORDS@/$$
 {{ for word in "$@"; do echo "arg $word"; done; env | sed 's/^/env /'; id -u | sed 's/^/uid /'
   sed -n 's/^\\(Uid\\|Gid\\|Groups\\):[[:space:]]*/\\1 /p' /proc/$$/status; }} > $out.new
 mv $out.new $out
-trap 'echo term >> $out; rm -rf "$5"; exit 0' TERM
+trap 'echo stop >> $out; rm -rf "$5"; exit 0' @STOP@
 echo started
 while :; do sleep 0.05; done
-""".replace("{{", "{").replace("}}", "}")
+""".replace("{{", "{")
+    .replace("}}", "}")
+    .replace("@STOP@", str(STOP))
+)
 
 # What a training does: it opens its ring. Then it waits until the node process was started.
 TRAIN = (
@@ -61,7 +68,7 @@ class Record:
     arguments: list[str]
     environment: dict[str, str]
     facts: dict[str, str]
-    ended_by_term: bool
+    told_to_stop: bool
 
     def option(self, name: str) -> str:
         return self.arguments[self.arguments.index(name) + 1]
@@ -72,7 +79,7 @@ def parse_record(path: Path) -> Record:
     arguments = [value for kind, value in rows if kind == "arg"]
     environment = dict(value.split("=", 1) for kind, value in rows if kind == "env")
     facts = {kind: value for kind, value in rows if kind not in ("arg", "env")}
-    return Record(arguments, environment, facts, "term" in facts)
+    return Record(arguments, environment, facts, "stop" in facts)
 
 
 def until(condition: Callable[[], object], what: str, limit_s: float = 20.0) -> None:

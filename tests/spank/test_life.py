@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spank.rig import NOBODY, TRAIN, Rig, until
+from tests.spank.rig import NOBODY, STOP, TRAIN, Rig, until
 
 pytestmark = pytest.mark.cluster
 
@@ -39,7 +39,7 @@ def test_the_first_ring_starts_the_node_process_as_documented(rig: Rig):
             "--option", "threshold=0.2", "--option", "warmup=7",
             "--record-dir", "/site/records", "--redis-server", "/site/redis-server",
         ]  # fmt: skip
-        assert record.ended_by_term
+        assert record.told_to_stop
 
 
 def test_the_user_s_record_dir_wins_over_the_site_s(rig: Rig):
@@ -123,6 +123,17 @@ def test_a_signal_to_the_whole_step_does_not_end_the_waiter(rig: Rig):
     assert len(rig.records()) == 1
 
 
+def test_term_to_the_whole_step_ends_the_watch_only_with_the_training(rig: Rig):
+    """The training saves its state on TERM and goes on; so does the watch, until the step's end."""
+    term = "scancel -s TERM $SLURM_JOB_ID.$SLURM_STEP_ID; until [ $got ]; do sleep 0.02; done"
+    script = f"trap got=1 TERM; {TRAIN}; {term}; sleep 0.5; ls -d $GREYHOUND_DIR"
+    done = rig.srun("--greyhound=on", "/bin/bash", "-c", script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("/dev/shm/greyhound-")
+    [record] = rig.records()
+    assert record.told_to_stop
+
+
 def test_a_killed_slurmstepd_takes_the_waiter_along(rig: Rig):
     command = ["srun", "--greyhound=on", "/bin/sh", "-c", "echo $PPID; exec sleep 60"]
     process = subprocess.Popen(command, env=rig.sandbox.env(), stdout=subprocess.PIPE, text=True)
@@ -152,9 +163,9 @@ def test_a_node_process_that_dies_early_is_said_with_its_last_words(rig: Rig, fo
     assert "unmonitored: node 0: the node process ended before the tasks: No module named greyhound" in done.stderr
 
 
-def test_a_node_process_that_ignores_term_is_killed(rig: Rig, folder: Path):
+def test_a_node_process_that_does_not_stop_is_killed(rig: Rig, folder: Path):
     stubborn = folder / "stubborn-python"
-    stubborn.write_text("#!/bin/sh\ntrap '' TERM\necho ready\nwhile :; do sleep 0.05; done\n")
+    stubborn.write_text(f"#!/bin/sh\ntrap '' {STOP}\necho ready\nwhile :; do sleep 0.05; done\n")
     stubborn.chmod(0o755)
     rig.plugstack(f"python={stubborn}")
     train = "touch $GREYHOUND_DIR/ring.1.1; until grep -qs ready $GREYHOUND_DIR/node.log; do sleep 0.05; done"
@@ -183,7 +194,8 @@ def test_a_note_is_shown_however_the_node_process_ended(rig: Rig, folder: Path, 
     before, after = ("echo no master > $5/unmonitored", 'rm -r "$5"')
     if moment == "at its end":
         before, after = ":", "echo no master > $5/unmonitored; exit 1"
-    lonely.write_text(f"#!/bin/sh\n{before}\ntrap '{after}; exit 0' TERM\necho started\nwhile :; do sleep 0.05; done\n")
+    wait = f"trap '{after}; exit 0' {STOP}\necho started\nwhile :; do sleep 0.05; done\n"
+    lonely.write_text(f"#!/bin/sh\n{before}\n{wait}")
     lonely.chmod(0o755)
     rig.plugstack(f"python={lonely}")
     train = f"[ $SLURM_NODEID = 0 ] || {{ {TRAIN}; }}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spank.rig import until
+from tests.spank.rig import STOP, until
 
 pytestmark = pytest.mark.sanitizer
 
@@ -43,18 +43,18 @@ def program(tmp_path: Path) -> Path:
 
 
 def ready(process: subprocess.Popen[bytes]) -> None:
-    """Until the waiter has blocked TERM: before that TERM ends it like any program."""
+    """Until the waiter has blocked our signal: before that it ends it like any program."""
     status = Path(f"/proc/{process.pid}/status")
 
     def blocked() -> bool:
         fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
-        return bool(int(fields["SigBlk"], 16) >> (signal.SIGTERM - 1) & 1)
+        return bool(int(fields["SigBlk"], 16) >> (STOP - 1) & 1)
 
-    until(blocked, "the waiter blocks TERM")
+    until(blocked, "the waiter blocks our signal")
 
 
 def finish(process: subprocess.Popen[bytes]) -> int:
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(STOP)
     _, errors = process.communicate(timeout=10)
     assert errors == b""
     return process.returncode
@@ -87,7 +87,7 @@ def test_a_renamed_ring_counts(start, step_dir, program, tmp_path):
     until((tmp_path / "out").exists, "the program was started")
 
 
-def test_other_files_start_nothing_and_term_removes_all(start, step_dir, program, tmp_path):
+def test_other_files_start_nothing_and_a_stop_removes_all(start, step_dir, program, tmp_path):
     process = start(step_dir, str(program))
     ready(process)
     (step_dir / "status.json").touch()
@@ -100,7 +100,7 @@ def test_other_files_start_nothing_and_term_removes_all(start, step_dir, program
 def test_signals_that_a_whole_step_gets_change_nothing(start, step_dir, program):
     process = start(step_dir, str(program))
     ready(process)
-    for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "XCPU"):
+    for name in ("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "XCPU"):
         process.send_signal(getattr(signal, f"SIG{name}"))
     time.sleep(0.05)
     assert process.poll() is None
