@@ -1,0 +1,1 @@
+"""Labelled data made for tests and measurements: iteration times and streams of calls whose truth is known."""
