@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rings.h"
+
 #define OPEN_FILE (O_RDONLY | O_CLOEXEC)
 #define OPEN_FOLDER (OPEN_FILE | O_DIRECTORY)
 #define CHUNK_BYTES 16384
@@ -61,8 +63,7 @@ static bool is_nccl_thread(int tasks, const char *tid) {
 }
 
 /* Whether TEST holds for an entry of FOLDER that is a number. Takes over FD. */
-static bool any_number(int fd, bool (*test)(int folder, const char *name, const void *data),
-                       const void *data) {
+static bool any_number(int fd, bool (*test)(int folder, const char *name, void *data), void *data) {
   DIR *folder = fd < 0 ? NULL : fdopendir(fd);
   bool found = false;
   if (!folder) {
@@ -75,20 +76,33 @@ static bool any_number(int fd, bool (*test)(int folder, const char *name, const 
   return found;
 }
 
-static bool test_thread(int tasks, const char *tid, const void *data) {
+static bool test_thread(int tasks, const char *tid, void *data) {
   (void)data;
   return is_nccl_thread(tasks, tid);
 }
 
-static bool test_process(int proc, const char *pid, const void *step_dir) {
+struct search {
+  const char *step_dir;
+  unsigned found;
+};
+
+/* True, which ends the search, at a ring: nothing else counts then. */
+static bool test_process(int proc, const char *pid, void *data) {
+  struct search *search = data;
   char tasks[NAME_MAX + 16];
   struct stat st;
   if (fstatat(proc, pid, &st, 0) || st.st_uid != geteuid()) return false;
-  if (!belongs(proc, pid, step_dir) || !maps_nccl(proc, pid)) return false;
+  if (!belongs(proc, pid, search->step_dir)) return false;
+  if (gh_process_has_ring(proc, pid, search->step_dir)) search->found |= GH_FOUND_RING;
+  if (!maps_nccl(proc, pid)) return search->found & GH_FOUND_RING;
   if (snprintf(tasks, sizeof(tasks), "%s/task", pid) >= (int)sizeof(tasks)) return false;
-  return any_number(openat(proc, tasks, OPEN_FOLDER), test_thread, NULL);
+  if (any_number(openat(proc, tasks, OPEN_FOLDER), test_thread, NULL))
+    search->found |= GH_FOUND_NCCL;
+  return search->found & GH_FOUND_RING;
 }
 
-bool gh_step_uses_nccl(const char *step_dir) {
-  return any_number(open("/proc", OPEN_FOLDER), test_process, step_dir);
+unsigned gh_step_look(const char *step_dir) {
+  struct search search = {step_dir, 0};
+  any_number(open("/proc", OPEN_FOLDER), test_process, &search);
+  return search.found;
 }

@@ -9,7 +9,6 @@
  * run, one line goes into STEPDIR/unmonitored and the waiter stays until told to stop. Every
  * signal that may be sent to a whole step, TERM included, is ignored, and so it is in PROGRAM.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,6 +23,7 @@
 #include <unistd.h>
 
 #include "bypass.h"
+#include "rings.h"
 #include "stepdir.h"
 #include "stop.h"
 
@@ -70,13 +70,7 @@ static void step_aside(void) {
 }
 
 static bool ring_exists(const char *step_dir) {
-  bool found = false;
-  DIR *folder = opendir(step_dir);
-  if (!folder) return false;
-  for (struct dirent *entry; !found && (entry = readdir(folder));)
-    found = strncmp(entry->d_name, "ring.", 5) == 0;
-  closedir(folder);
-  return found;
+  return gh_folder_has_ring(gh_stepdir_open(step_dir, geteuid()));
 }
 
 static int open_in(const char *step_dir, const char *name, int flags) {
@@ -134,13 +128,15 @@ static long now_ms(void) {
   return t.tv_sec * 1000L + t.tv_nsec / 1000000L;
 }
 
-/* Whether the step has used NCCL without a ring for so long that its calls cannot pass the
- * hook. The node process then says so. */
-static bool is_bypassed(struct waiter *w) {
+/* Whether there is a ring in a root of a task's own, or the step has used NCCL without a ring
+ * for so long that its calls cannot pass the hook. The node process then says so. */
+static bool works_elsewhere(struct waiter *w) {
   long now = now_ms();
   if (now < w->next_scan_ms) return false;
   w->next_scan_ms = now + BYPASS_SCAN_MS;
-  if (!gh_step_uses_nccl(w->step_dir))
+  unsigned found = gh_step_look(w->step_dir);
+  if (found & GH_FOUND_RING) return true;
+  if (!(found & GH_FOUND_NCCL))
     w->bypassed_since_ms = 0;
   else if (!w->bypassed_since_ms)
     w->bypassed_since_ms = now;
@@ -158,7 +154,7 @@ static int wait_for_stop(struct waiter *w) {
   for (;;) {
     struct pollfd fds[2] = {{.fd = w->stop_fd, .events = POLLIN},
                             {.fd = w->given_up ? -1 : w->inotify_fd, .events = POLLIN}};
-    if (!w->given_up && (ring_exists(w->step_dir) || is_bypassed(w))) {
+    if (!w->given_up && (ring_exists(w->step_dir) || works_elsewhere(w))) {
       become_node_process(w);
       continue;
     }
