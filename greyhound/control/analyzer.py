@@ -8,7 +8,8 @@ from greyhound.control.inbox import Inbox
 from greyhound.control.intercept import InterceptCheck
 from greyhound.control.link import Link
 from greyhound.control.messages import Bye, IterationBatch, Stop
-from greyhound.control.watch import RankWatch, own_mode, ring_paths
+from greyhound.control.rings import RingFile, RingSearch
+from greyhound.control.watch import RankWatch, own_mode
 from greyhound.trace.ring import RingError, RingNotReady
 
 POLL_S = 0.1
@@ -25,7 +26,7 @@ class Analyzer:
     """Everything of one node but the process around it; `poll` never raises for a bad ring or a lost master."""
 
     def __init__(self, step_dir: Path, mode: str, threshold: float, warmup: int, link: Link) -> None:
-        self._step_dir = step_dir
+        self._rings = RingSearch(step_dir)
         self._mode = mode
         self._threshold = threshold
         self._warmup = warmup
@@ -74,19 +75,23 @@ class Analyzer:
                 del self._watches[name], self._dead_since_s[name]
 
     def _scan(self, now_s: float) -> None:
-        for path in ring_paths(self._step_dir):
-            if path.name in self._watches or path.name in self._refused:
+        for found in self._rings.find(now_s):
+            if found.key in self._watches or found.key in self._refused:
                 continue
             try:
-                watch = RankWatch(path, own_mode(self._mode), self._threshold, self._warmup)
+                watch = RankWatch(found, own_mode(self._mode), self._threshold, self._warmup)
             except RingNotReady as error:
-                self._wait_for(path.name, error, now_s)
+                self._wait_for(found.key, error, now_s)
             except RingError as error:
-                self._refuse(path.name, error)
+                self._refuse(found.key, error)
             else:
-                self._watches[path.name] = watch
-                self._not_ready_s.pop(path.name, None)
-                log.info("watching %s", path.name)
+                self._accept(found, watch)
+
+    def _accept(self, found: RingFile, watch: RankWatch) -> None:
+        self._watches[found.key] = watch
+        self._not_ready_s.pop(found.key, None)
+        log.info("watching %s", found.key)
+        found.settle()
 
     def _wait_for(self, name: str, error: RingNotReady, now_s: float) -> None:
         """It is tried at each scan; one that takes long is told once."""
@@ -145,3 +150,4 @@ class Analyzer:
         for watch in self._watches.values():
             watch.close()
         self._watches.clear()
+        self._rings.close()

@@ -1,30 +1,11 @@
 """Finds processes of the step that use NCCL although no ring appeared: their calls don't pass the hook."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
+from greyhound.control.step_processes import PROC, belongs, own_processes
+
 PATIENCE_S = 30.0
-PROC = Path("/proc")
-
-
-def _own_processes(proc: Path, uid: int) -> Iterator[Path]:
-    try:
-        with os.scandir(proc) as listing:
-            entries = [entry for entry in listing if entry.name.isdigit()]
-    except OSError:
-        return  # out of descriptors for a moment: the next look counts
-    for entry in entries:
-        try:
-            if entry.stat().st_uid == uid:
-                yield Path(entry.path)
-        except OSError:
-            continue
-
-
-def _belongs(process: Path, step_dir: Path) -> bool:
-    wanted = f"GREYHOUND_DIR={step_dir}".encode()
-    return wanted in (process / "environ").read_bytes().split(b"\0")
 
 
 def _maps_nccl(process: Path) -> bool:
@@ -39,10 +20,14 @@ def _nccl_threads(process: Path) -> bool:
 
 def nccl_processes(step_dir: Path, proc: Path = PROC, uid: int | None = None) -> set[int]:
     """Pids of this user's processes in the step whose NCCL is at work (mapped, with threads of its own)."""
-    found = set()
-    for process in _own_processes(proc, os.getuid() if uid is None else uid):
+    found: set[int] = set()
+    try:
+        processes = list(own_processes(proc, os.getuid() if uid is None else uid))
+    except OSError:
+        return found  # out of descriptors for a moment: the next look counts
+    for process in processes:
         try:
-            if _belongs(process, step_dir) and _maps_nccl(process) and _nccl_threads(process):
+            if belongs(process, step_dir) and _maps_nccl(process) and _nccl_threads(process):
                 found.add(int(process.name))
         except OSError:
             continue

@@ -1,12 +1,12 @@
 """One rank under watch: its ring, its iteration clock and its tracker."""
 
 import bisect
-import os
 import time
 from collections import deque
 from pathlib import Path
 
 from greyhound.control.messages import RankSample, Report
+from greyhound.control.rings import RingFile
 from greyhound.detect.period import IterationClock
 from greyhound.detect.tracker import Closed, Finding, Minor, Opened, Regime, Tracker, TrackerConfig
 from greyhound.trace import layout
@@ -50,9 +50,9 @@ class EndTimes:
 class RankWatch:
     """Reads one ring at each poll. RingError and RingNotReady of the ring pass through."""
 
-    def __init__(self, path: Path, mode: int, threshold: float, warmup: int) -> None:
-        self.key = path.name
-        self._ring = Ring.open(path)
+    def __init__(self, found: RingFile, mode: int, threshold: float, warmup: int) -> None:
+        self.key = found.key
+        self._ring = Ring.open(found.path)
         self._ring.set_mode(mode)
         self._clock = IterationClock()
         self._tracker = Tracker(TrackerConfig(threshold=threshold, warmup=warmup))
@@ -62,8 +62,9 @@ class RankWatch:
         self._last = (0, 0.0, 0)
         self.lost_records = 0
         header = self._ring.header
-        # A rank in a PID namespace of its own (a container) has another pid here: only its ring tells of it.
-        self._visible = process_alive(header.pid, header.pid_start)
+        # In a PID namespace of its own (a container) the rank has another pid; where none is known, its ring tells of it.
+        self._pid = found.pid or header.pid
+        self._visible = process_alive(self._pid, header.pid_start)
         self._signs = (0, 0)
         self._moved_s = time.monotonic()
         self.alive = True
@@ -140,7 +141,7 @@ class RankWatch:
         header = self._ring.header
         signs = (self._ring.recorded, self._ring.muted_calls, self._ring.heartbeat_ns)
         moves, self._signs = signs != self._signs, signs
-        running = process_alive(header.pid, header.pid_start)
+        running = process_alive(self._pid, header.pid_start)
         self._visible = self._visible or running
         now_s = time.monotonic()
         if moves:
@@ -166,12 +167,3 @@ class RankWatch:
 def own_mode(mode: str) -> int:
     """The control word for `on` or `observe`."""
     return layout.GH_MODE_ON if mode == "on" else layout.GH_MODE_OBSERVE
-
-
-def ring_paths(step_dir: Path) -> list[Path]:
-    """Ring files of the step directory, by name; nothing if it is gone."""
-    try:
-        with os.scandir(step_dir) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.name.startswith("ring."))
-    except OSError:
-        return []
