@@ -28,7 +28,7 @@ build() {
 cd "$here"
 trap 'rm -f "$out"/.*."$$"' EXIT
 if [ -f intercept.c ]; then
-  build libgreyhound_hook.so call.c comm.c counters.c cuda.c elf.c env.c graph.c group.c identity.c \
+  build libgreyhound_hook.so call.c comm.c counters.c cuda.c directory.c elf.c env.c graph.c group.c identity.c \
     intercept.c log.c preload.c resolve.c ring.c session.c
 fi
 build libgreyhound_reader.so reader.c

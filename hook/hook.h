@@ -36,6 +36,12 @@ int32_t gh_env_local_rank(void);
 
 /* log.c */
 void gh_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* In one buffer: for the one thread that opens. */
+const char *gh_reason(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* directory.c */
+int gh_directory_open(const char *path, const char **reason); /* -1: refused, and why */
+void gh_directory_tidy(const char *path, const char *ring_name);
 
 /* elf.c: the objects mapped into this process and their exported symbols */
 struct gh_object {
@@ -75,6 +81,7 @@ bool gh_cuda_capturing(cudaStream_t stream, uint64_t *id, uintptr_t caller);
 /* ring.c */
 extern struct gh_header *gh_ring; /* NULL until the first communicator */
 const char *gh_ring_create(const char *directory);
+void gh_ring_leave(void); /* at the exit */
 void gh_ring_publish(void);
 void gh_ring_write(const struct gh_record *record);
 void gh_ring_flag(uint32_t flag);

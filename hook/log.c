@@ -6,6 +6,15 @@
 
 #include "hook.h"
 
+const char *gh_reason(const char *format, ...) {
+  static char reason[400];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  return reason;
+}
+
 static const char prefix[] = "greyhound: ";
 
 /* One write, so that lines of several ranks don't mix; errno is the program's. */

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "hook.h"
@@ -16,11 +14,11 @@
 
 struct gh_header *gh_ring;
 static uint64_t mask;
-static char why[256];
+static char ring_name[64];
+static char *made_in; /* the step directory */
 
 static const char *because(const char *what, const char *path) {
-  snprintf(why, sizeof why, "%s %s: %s", what, path, strerror(errno));
-  return why;
+  return gh_reason("%s %s: %s", what, path, strerror(errno));
 }
 
 static uint64_t wanted_records(void) {
@@ -31,37 +29,6 @@ static uint64_t wanted_records(void) {
   gh_log("%s='%s' isn't a power of two from %d to %d; %d is used", gh_env_name(GH_ENV_RING_RECORDS),
          text, MIN_RECORDS, MAX_RECORDS, GH_DEFAULT_CAPACITY);
   return GH_DEFAULT_CAPACITY;
-}
-
-static const char *not_opened(const char *path) {
-  if (errno == ELOOP || errno == ENOTDIR) return because("not a directory of its own:", path);
-  if (errno != ENOENT) return because("can't open", path);
-  snprintf(why, sizeof why,
-           "no step directory %s in this mount namespace (a container, or a private /dev/shm?)",
-           path);
-  return why;
-}
-
-/* The step directory, opened; -1 with the reason in *reason unless it is ours alone. */
-static int open_directory(const char *path, const char **reason) {
-  struct stat st;
-  int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) {
-    *reason = not_opened(path);
-    return -1;
-  }
-  /* by number: fstat() itself is GLIBC_2.33 where glibc is new */
-  if (syscall(SYS_fstat, fd, &st) != 0) {
-    *reason = because("can't examine", path);
-  } else if (st.st_uid != geteuid() || (st.st_mode & 07777) != 0700) {
-    snprintf(why, sizeof why, "%s must belong to uid %u with mode 0700; it is uid %u, mode %04o",
-             path, geteuid(), st.st_uid, st.st_mode & 07777);
-    *reason = why;
-  } else {
-    return fd;
-  }
-  close(fd);
-  return -1;
 }
 
 static size_t read_text(const char *path, char *out, size_t room) {
@@ -89,11 +56,9 @@ static uint64_t start_time(void) {
  * comes first, since growing a file beyond it is SIGXFSZ. */
 static const char *reserve(int fd, const char *name, uint64_t bytes) {
   struct rlimit limit;
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
-    snprintf(why, sizeof why, "the file size limit (ulimit -f) is below the %llu bytes of %s",
-             (unsigned long long)bytes, name);
-    return why;
-  }
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
+    return gh_reason("the file size limit (ulimit -f) is below the %llu bytes of %s",
+                     (unsigned long long)bytes, name);
   do {
     errno = posix_fallocate(fd, 0, (off_t)bytes);
   } while (errno == EINTR);
@@ -144,23 +109,36 @@ static const char *map_file(int fd, const char *name, uint64_t records, uint64_t
 }
 
 /* NULL, or why there is no ring. The name is new (O_EXCL), so nothing foreign is ever opened. */
+static const char *create_in(int folder, uint64_t start) {
+  int fd = openat(folder, ring_name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return because("can't create", ring_name);
+  const char *reason = map_file(fd, ring_name, wanted_records(), start);
+  int error = errno;
+  if (reason) unlinkat(folder, ring_name, 0);
+  close(fd);
+  errno = error;
+  return reason;
+}
+
+/* Again where another rank's exit took the directory away in between. */
 const char *gh_ring_create(const char *directory) {
   const char *reason = NULL;
-  char name[64];
-  int folder = open_directory(directory, &reason);
-  if (folder < 0) return reason;
   uint64_t start = start_time();
-  snprintf(name, sizeof name, "ring.%d.%llu", (int)getpid(), (unsigned long long)start);
-  int fd = openat(folder, name, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) {
-    reason = because("can't create", name);
-  } else {
-    reason = map_file(fd, name, wanted_records(), start);
-    if (reason) unlinkat(folder, name, 0);
-    close(fd);
+  snprintf(ring_name, sizeof ring_name, "ring.%d.%llu", (int)getpid(), (unsigned long long)start);
+  for (int tries = 0; tries < 3; tries++) {
+    int folder = gh_directory_open(directory, &reason);
+    if (folder < 0) return reason;
+    reason = create_in(folder, start);
+    int error = errno;
+    close(folder);
+    if (!reason || error != ENOENT) break;
   }
-  close(folder);
+  if (!reason) made_in = strdup(directory);
   return reason;
+}
+
+void gh_ring_leave(void) {
+  if (made_in) gh_directory_tidy(made_in, ring_name);
 }
 
 void gh_ring_flag(uint32_t flag) {

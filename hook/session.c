@@ -103,8 +103,9 @@ __attribute__((constructor)) static void loaded(void) {
 }
 
 __attribute__((destructor)) static void unloaded(void) {
-  if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_ACTIVE)
-    __atomic_store_n(&gh_ring->hook_state, GH_STATE_ENDED, __ATOMIC_RELEASE);
+  if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) != GH_ACTIVE) return;
+  __atomic_store_n(&gh_ring->hook_state, GH_STATE_ENDED, __ATOMIC_RELEASE);
+  gh_ring_leave();
 }
 
 /* For the plugin in the same process (ctypes.CDLL(None)): the mapped ring, NULL while there is

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from greyhound.control import step_lock
 from greyhound.detect.period import Iteration, IterationClock
 from greyhound.sandbox.truth import TrainedIteration
 from greyhound.trace.records import symbols, top_level
@@ -26,8 +27,12 @@ LAYOUTS = {
 
 @pytest.fixture
 def step_directory() -> Iterator[Path]:
+    """Locked, as by a launch: rings in a directory that nobody keeps go with their processes."""
     with tempfile.TemporaryDirectory(prefix="greyhound-test-", dir="/dev/shm") as folder:
+        kept = step_lock.lock(Path(folder))
+        assert kept is not None
         yield Path(folder)
+        os.close(kept)
 
 
 def iterations_of(path: Path) -> list[Iteration]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -14,9 +15,15 @@ import pytest
 
 from tests.hook.ring_view import ROOT, Ring
 
+UNMONITORED = "greyhound: this process runs unmonitored: "
 NATIVE = Path(__file__).parent / "native"
 CC = os.environ.get("CC", "cc")
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
+
+
+def may_mount() -> bool:
+    command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt"]
+    return not subprocess.run(command, capture_output=True).returncode
 
 
 def compile_c(out: Path, *arguments: object) -> Path:
@@ -99,6 +106,14 @@ class Runner:
     def program(self, scenario: str, *more: str, **variables: str | None) -> str:
         return self.clean(self.built.program, scenario, *more, **variables)
 
+    def unmonitored(self, *command: object, **variables: str | None) -> str:
+        """The reason given by a run that must succeed otherwise, with exactly one line."""
+        done = self.run(*(command or (self.built.program, "show_environment", "ncclAllReduce")), **variables)
+        assert done.returncode == 0 and "ncclAllReduce 1\n" in done.stdout, done
+        lines = done.stderr.splitlines()
+        assert len(lines) == 1 and lines[0].startswith(UNMONITORED), done.stderr
+        return lines[0].removeprefix(UNMONITORED)
+
     def rings(self) -> list[Ring]:
         return [Ring(path, self.built.reader) for path in sorted(self.step.iterdir())]
 
@@ -137,5 +152,8 @@ class Stepwise:
 def runner(built: Built) -> Iterator[Runner]:
     step = Path(tempfile.mkdtemp(prefix="greyhound-test-", dir="/dev/shm"))
     step.chmod(0o700)
+    kept = os.open(step, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(kept, fcntl.LOCK_EX)  # as the plugin's waiter does: else the hook removes its ring at the exit
     yield Runner(built, step)
+    os.close(kept)
     shutil.rmtree(step, ignore_errors=True)

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.conftest import NATIVE, Runner, Stepwise, compile_c, shared
+from tests.hook.conftest import NATIVE, Runner, Stepwise, compile_c, may_mount, shared
 from tests.hook.ring_view import GH
-
-UNMONITORED = "greyhound: this process runs unmonitored: "
-
 
 def test_without_a_step_directory_it_is_inert_and_silent(runner: Runner) -> None:
     for value in (None, ""):
@@ -150,63 +147,11 @@ def test_a_bad_ring_size_is_said_and_the_default_used(runner: Runner) -> None:
     assert runner.ring().capacity == 65536
 
 
-def unmonitored(runner: Runner, *command: object, **variables: str | None) -> str:
-    """The reason given by a run that must succeed otherwise, with exactly one line."""
-    done = runner.run(*(command or (runner.built.program, "show_environment", "ncclAllReduce")), **variables)
-    assert done.returncode == 0 and "ncclAllReduce 1\n" in done.stdout, done
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1 and lines[0].startswith(UNMONITORED), done.stderr
-    return lines[0].removeprefix(UNMONITORED)
-
-
-def no_directory(path: str) -> str:
-    return f"no step directory {path} in this mount namespace (a container, or a private /dev/shm?)"
-
-
-def test_missing_directory(runner: Runner) -> None:
-    assert unmonitored(runner, GREYHOUND_DIR=f"{runner.step}/missing") == no_directory(f"{runner.step}/missing")
-
-
-def may_mount() -> bool:
-    command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt"]
-    return not subprocess.run(command, capture_output=True).returncode
-
-
-def test_private_shared_memory(runner: Runner) -> None:
-    """Every rank says it once, however many communicators it makes."""
-    if not may_mount():
-        pytest.skip("may not mount here")
-    script = (
-        'mount -t tmpfs none /dev/shm || exit 77; for rank in 1 2; do "$PROGRAM" many || exit; done; ls -A /dev/shm'
-    )
-    done = runner.run("unshare", "-m", "sh", "-c", script, PROGRAM=str(runner.built.program), COMMS="20")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.splitlines() == [UNMONITORED + no_directory(str(runner.step))] * 2
-
-
-def test_symbolic_link(runner: Runner, tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(runner.step)
-    assert unmonitored(runner, GREYHOUND_DIR=str(link)).startswith(f"not a directory of its own: {link}")
-    assert runner.rings() == []
-
-
-def test_directory_open_to_others(runner: Runner) -> None:
-    runner.step.chmod(0o755)
-    assert unmonitored(runner).endswith("with mode 0700; it is uid 0, mode 0755".replace("uid 0", f"uid {os.getuid()}"))
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give a directory away")
-def test_directory_of_another_user(runner: Runner) -> None:
-    os.chown(runner.step, 12345, 12345)
-    assert "it is uid 12345, mode 0700" in unmonitored(runner)
-
-
 def test_foreign_file_at_the_ring_name(runner: Runner) -> None:
     # exec keeps pid and start time: the shell can know the name beforehand
     script = 'set -- $(cat /proc/$$/stat); echo theirs > "$GREYHOUND_DIR/ring.$$.${22}";'
     script += 'exec "$PROGRAM" show_environment ncclAllReduce'
-    reason = unmonitored(runner, "sh", "-c", script, PROGRAM=str(runner.built.program))
+    reason = runner.unmonitored("sh", "-c", script, PROGRAM=str(runner.built.program))
     assert reason.startswith("can't create ring.") and reason.endswith("File exists")
     (foreign,) = runner.step.iterdir()
     assert foreign.read_text() == "theirs\n"
@@ -214,7 +159,7 @@ def test_foreign_file_at_the_ring_name(runner: Runner) -> None:
 
 def test_file_size_limit(runner: Runner) -> None:
     script = 'ulimit -f 64; exec "$PROGRAM" show_environment ncclAllReduce'
-    reason = unmonitored(runner, "sh", "-c", script, PROGRAM=str(runner.built.program))
+    reason = runner.unmonitored("sh", "-c", script, PROGRAM=str(runner.built.program))
     assert "file size limit" in reason and list(runner.step.iterdir()) == []
 
 
@@ -226,5 +171,5 @@ def test_full_shared_memory(runner: Runner) -> None:
     command = ("unshare", "-m", "sh", "-c", script)
     if not may_mount():
         pytest.skip("may not mount here")
-    reason = unmonitored(runner, *command, PROGRAM=str(runner.built.program))
+    reason = runner.unmonitored(*command, PROGRAM=str(runner.built.program))
     assert reason.startswith("no memory for ring.") and reason.endswith("No space left on device")
