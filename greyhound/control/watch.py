@@ -65,7 +65,7 @@ class RankWatch:
         # In a PID namespace of its own (a container) the rank has another pid; where none is known, its ring tells of it.
         self._pid = found.pid or header.pid
         self._visible = process_alive(self._pid, header.pid_start)
-        self._signs = (0, 0)
+        self._signs = (0, 0, 0)
         self._moved_s = time.monotonic()
         self.alive = True
 

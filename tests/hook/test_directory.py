@@ -1,4 +1,4 @@
-"""The step directory: made where it is missing, as in a container with a /dev/shm of its own; refused unless ours alone."""
+"""The step directory: made where it is missing (a container with its own /dev/shm); refused unless ours alone."""
 
 from __future__ import annotations
 

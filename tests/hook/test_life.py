@@ -12,6 +12,7 @@ import pytest
 from tests.hook.conftest import NATIVE, Runner, Stepwise, compile_c, may_mount, shared
 from tests.hook.ring_view import GH
 
+
 def test_without_a_step_directory_it_is_inert_and_silent(runner: Runner) -> None:
     for value in (None, ""):
         out = runner.program("show_environment", GREYHOUND_DIR=value)
