@@ -34,7 +34,7 @@ class RingFile:
         return self.key != self.path.name
 
     def settle(self) -> None:
-        """Once it is mapped: the file in another root needs its name no more, and perhaps nobody could remove it later."""
+        """Once it is mapped: a file in another root needs its name no more; perhaps nobody could remove it later."""
         if self.is_elsewhere:
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -78,7 +78,7 @@ class _Folder:
 
 
 def _open_below(root: Path, path: Path) -> _Folder:
-    """The folder `path` as a process with this `root` sees it; OSError unless it is a real one, reached by real ones."""
+    """The folder `path` as a process with this `root` sees it; OSError where it isn't real or the way there has links."""
     at = os.open(root, _WAY & ~os.O_NOFOLLOW)
     try:
         for name in path.parts[1:-1]:
@@ -103,7 +103,7 @@ def _mounts(process: Path) -> int:
 
 def _has_other_root(process: Path, mounts: int) -> bool:
     """Whether the process has a root or mounts of its own, ours being `mounts`."""
-    return _mounts(process) != mounts or os.readlink(process / "root") != "/"
+    return _mounts(process) != mounts or str((process / "root").readlink()) != "/"
 
 
 def _ring_name(process: Path) -> str:

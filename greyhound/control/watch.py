@@ -62,7 +62,7 @@ class RankWatch:
         self._last = (0, 0.0, 0)
         self.lost_records = 0
         header = self._ring.header
-        # In a PID namespace of its own (a container) the rank has another pid; where none is known, its ring tells of it.
+        # In a PID namespace of its own (a container) it has another pid here: where that isn't known, its ring tells.
         self._pid = found.pid or header.pid
         self._visible = process_alive(self._pid, header.pid_start)
         self._signs = (0, 0, 0)
