@@ -78,7 +78,7 @@ class _Folder:
 
 
 def _open_below(root: Path, path: Path) -> _Folder:
-    """The folder `path` as a process with this `root` sees it; OSError where it isn't real or the way there has links."""
+    """The folder `path` as a process with this `root` sees it; OSError where it or one on the way is a link."""
     at = os.open(root, _WAY & ~os.O_NOFOLLOW)
     try:
         for name in path.parts[1:-1]:
