@@ -77,6 +77,12 @@ int slurm_spank_user_init(spank_t spank, int argc, char **argv) {
   return 0;
 }
 
+int slurm_spank_task_init(spank_t spank, int argc, char **argv) {
+  (void)argc, (void)argv;
+  if (spank_context() == S_CTX_REMOTE) gh_remote_task_init(spank);
+  return 0;
+}
+
 int slurm_spank_task_exit(spank_t spank, int argc, char **argv) {
   (void)argc, (void)argv;
   if (spank_context() == S_CTX_REMOTE) gh_remote_task_exit(spank);

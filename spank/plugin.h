@@ -48,6 +48,7 @@ bool gh_environment_spec(struct gh_spec *spec);
 
 /* remote.c: slurmstepd. */
 void gh_remote_user_init(spank_t spank);
+void gh_remote_task_init(spank_t spank);
 void gh_remote_task_exit(spank_t spank);
 void gh_remote_exit(void);
 

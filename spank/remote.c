@@ -8,6 +8,7 @@
 
 #include "plugin.h"
 #include "preload.h"
+#include "root.h"
 #include "spawn.h"
 #include "step.h"
 #include "stepdir.h"
@@ -16,10 +17,12 @@
 #define BACKSTOP_STOP_MS 300 /* at slurm_spank_exit it was killed already */
 #define REMOVE_MS 1000
 #define WHY_BYTES 1536
+#define SPEAKING_NODES 4 /* where a whole site is broken, thousands would say the same */
 
 static struct {
   struct gh_step step;
-  pid_t waiter; /* 0: this step is not watched here */
+  struct gh_root root; /* where we started the waiter */
+  pid_t waiter;        /* 0: this step is not watched here */
   uint32_t tasks_left;
   pid_t last_exit;
   bool signalled; /* a task was ended by a signal: so may our process have been */
@@ -27,12 +30,8 @@ static struct {
 
 /* ---- the tasks' environment ---- */
 
-/* What an enclosing watched step left in the environment belongs to that step alone. */
-static void clean_environment(spank_t spank) {
-  static const char *const OURS[] = {GH_ENV_TOKEN,           GH_ENV_SPEC,
-                                     GH_ENV_CLAIM,           "GREYHOUND_DIR",
-                                     "GREYHOUND_NODE_INDEX", "GREYHOUND_TOKEN"};
-  for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) spank_unsetenv(spank, OURS[i]);
+/* Takes our entry out of LD_PRELOAD; those of others stay. */
+static void drop_hook(spank_t spank) {
   char *preload = gh_step_getenv(spank, "LD_PRELOAD");
   if (preload && gh_preload_has_hook(preload)) {
     char *rest = gh_preload_join(NULL, preload);
@@ -43,6 +42,15 @@ static void clean_environment(spank_t spank) {
     free(rest);
   }
   free(preload);
+}
+
+/* What an enclosing watched step left in the environment belongs to that step alone. */
+static void clean_environment(spank_t spank) {
+  static const char *const OURS[] = {GH_ENV_TOKEN,           GH_ENV_SPEC,
+                                     GH_ENV_CLAIM,           "GREYHOUND_DIR",
+                                     "GREYHOUND_NODE_INDEX", "GREYHOUND_TOKEN"};
+  for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) spank_unsetenv(spank, OURS[i]);
+  drop_hook(spank);
 }
 
 static int set_environment(spank_t spank, const struct gh_step *step) {
@@ -113,6 +121,7 @@ static int start(spank_t spank, const struct gh_spec *spec, const char *token,
   pid_t pid = start_waiter(spank, spec, token, fd);
   close(fd);
   if (pid > 0 && set_environment(spank, &state.step) == 0) {
+    state.root = gh_root_here();
     state.waiter = pid;
     state.tasks_left = state.step.tasks_here;
     return 0;
@@ -165,12 +174,23 @@ static bool read_decision(spank_t spank, struct gh_spec *spec, char token[GH_TOK
   return spec->mode != GH_OPT_OFF;
 }
 
-/* One line a node, as another node may well be watched: it says which. The first node has
- * the master, without which no node is watched. */
+/* One line a node, as another node may well be watched: it says which. The user hears the first
+ * few; the others write it into their daemon's log, and the master notes who is missing. */
+static void tell_as(const char *why, const char *extent) {
+  char line[WHY_BYTES + 128];
+  if (state.step.node_index < SPEAKING_NODES) {
+    gh_unmonitored("node %u: %s%s", state.step.node_index, why, extent);
+    return;
+  }
+  snprintf(line, sizeof(line), "unmonitored: node %u: %.1500s%s", state.step.node_index, why,
+           extent);
+  gh_quiet(line);
+}
+
+/* The first node has the master, without which no node is watched. */
 static void tell(const char *why) {
   bool all = state.step.node_index == 0 && state.step.node_count > 1;
-  gh_unmonitored("node %u: %s%s", state.step.node_index, why,
-                 all ? " (so the whole step is unmonitored)" : "");
+  tell_as(why, all ? " (so the whole step is unmonitored)" : "");
 }
 
 void gh_remote_user_init(spank_t spank) {
@@ -187,6 +207,29 @@ void gh_remote_user_init(spank_t spank) {
   if (wanted) start(spank, &spec, token, why);
   if (why[0]) tell(why);
   explicit_bzero(token, sizeof(token));
+}
+
+/* ---- in each task, as the user ---- */
+
+/* A task in the node's own root pays for two stat calls. One in another root keeps the hook only
+ * where that root's own loader takes it: a preload that can't be loaded disturbs every command,
+ * and where the libc is another, it ends them. */
+void gh_remote_task_init(spank_t spank) {
+  static bool done; /* listed twice, we come here twice */
+  const struct gh_root here = gh_root_here();
+  char why[WHY_BYTES], line[WHY_BYTES + 128];
+  int task = 0;
+  if (done || state.waiter <= 0 || gh_root_is_same(&here, &state.root)) return;
+  done = true;
+  if (gh_root_check(state.step.hook, why, sizeof(why)) == 0) {
+    /* The container may have brought variables of its own. */
+    set_environment(spank, &state.step);
+    return;
+  }
+  drop_hook(spank);
+  if (spank_get_item(spank, S_TASK_ID, &task) == ESPANK_SUCCESS && task != 0) return;
+  snprintf(line, sizeof(line), "the tasks have a root of their own (a container): %.1400s", why);
+  tell_as(line, "");
 }
 
 /* ---- end ---- */

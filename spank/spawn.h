@@ -12,6 +12,9 @@ struct gh_identity {
   int group_count;
 };
 
+/* As gh_identity.uid: the child stays who we are, as in a task, or in a user namespace. */
+#define GH_UNCHANGED (~(uid_t)0)
+
 struct gh_child {
   const char *path; /* program; argv and env are prepared before the fork */
   char *const *argv;
