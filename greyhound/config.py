@@ -14,6 +14,7 @@ from pathlib import Path
 SITE_FILE = Path("/etc/greyhound/greyhound.toml")
 MODES = ("on", "observe", "off")
 DEFAULT_RECORD_DIR = "~/.local/state/greyhound"
+DEFAULT_MUTE_FILE = "/etc/greyhound/mute"
 
 
 class OptionError(ValueError):
@@ -22,13 +23,21 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a job is watched with. `threshold` is a share (0.10 = 10 % slower), `warmup` a number of iterations."""
+    """What a job is watched with. `threshold` is a share (0.10 = 10 % slower), `warmup` a number of iterations.
+
+    `freeze` (a pause to find the culprit: never, optin) and `s4` (restart elsewhere: never, allow) are for the actions.
+    `max_mode` is the site's ceiling; while `mute_file` exists nothing is recorded.
+    """
 
     mode: str = "on"
     threshold: float = 0.10
     warmup: int = 10
     record_dir: str = DEFAULT_RECORD_DIR
     redis_server: str = "redis-server"
+    freeze: str = "never"
+    s4: str = "allow"
+    max_mode: str = "on"
+    mute_file: str = DEFAULT_MUTE_FILE
 
     @property
     def record_path(self) -> Path:
@@ -63,6 +72,15 @@ def _absolute(text: str) -> str:
     return text
 
 
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"{text!r} is none of {', '.join(allowed)}")
+        return text
+
+    return check
+
+
 @dataclass(frozen=True)
 class OptionKey:
     """One key of `--greyhound=MODE,key=value`: how it is read and what is allowed, for messages."""
@@ -76,7 +94,11 @@ OPTION_KEYS: dict[str, OptionKey] = {
     "threshold": OptionKey(_threshold, "0.02..1.0"),
     "warmup": OptionKey(_warmup, "5..1000"),
     "record_dir": OptionKey(_absolute, "an absolute path"),
+    "freeze": OptionKey(_one_of("never", "optin"), "never|optin"),
+    "s4": OptionKey(_one_of("never", "allow"), "never|allow"),
     "redis_server": OptionKey(str, "a path", site_only=True),
+    "max_mode": OptionKey(_one_of(*MODES), "|".join(MODES), site_only=True),
+    "mute_file": OptionKey(_absolute, "an absolute path", site_only=True),
 }
 
 
@@ -109,6 +131,20 @@ def parse_greyhound(text: str) -> dict[str, float | int | str]:
     """`MODE[,key=value...]` as a dict with the key `mode` and the options given; OptionError if any part is bad."""
     mode, *options = text.split(",")
     return {"mode": parse_mode(mode), **dict(parse_option(option) for option in options)}
+
+
+def lowest(mode: str, ceiling: str) -> str:
+    """The lower of two modes."""
+    return max(mode, ceiling, key=MODES.index)
+
+
+def under_ceiling(settings: Settings) -> tuple[Settings, str]:
+    """Settings with the mode lowered to the site's, and a line where that changed it."""
+    mode = lowest(settings.mode, settings.max_mode)
+    if mode == settings.mode:
+        return settings, ""
+    said = f"{settings.mode} was asked for, the site allows {mode} (max_mode={settings.max_mode})"
+    return replace(settings, mode=mode), said
 
 
 def apply(settings: Settings, values: Mapping[str, float | int | str]) -> Settings:

@@ -33,7 +33,9 @@ static int take_option(int val, const char *text, int remote) {
 static struct spank_option option = {
     .name = "greyhound",
     .arginfo = "on|observe|off[,key=value...]",
-    .usage = "watch the job for slow GPUs and links (keys: threshold, warmup, record_dir)",
+    .usage =
+        "watch the job for slow GPUs and links (keys: threshold, warmup, "
+        "record_dir, freeze, s4)",
     .has_arg = 1,
     .val = 0,
     .cb = take_option,
@@ -68,6 +70,12 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv) {
   (void)spank, (void)argc, (void)argv;
   if (spank_context() == S_CTX_LOCAL) gh_local_decide();
   if (spank_context() == S_CTX_ALLOCATOR) gh_allocator_check();
+  return 0;
+}
+
+int slurm_spank_local_user_init(spank_t spank, int argc, char **argv) {
+  (void)argc, (void)argv;
+  if (spank_context() == S_CTX_LOCAL) gh_local_admit(spank);
   return 0;
 }
 

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "facts.h"
+#include "mute.h"
 #include "plugin.h"
 
 bool gh_environment_spec(struct gh_spec *spec) {
@@ -17,12 +19,37 @@ bool gh_environment_spec(struct gh_spec *spec) {
   return false;
 }
 
+/* The user asked for what was decided; of the site's own default nothing is said. */
+static bool asked;
+
 /* Command line (inherited from sbatch or salloc included), environment, site. */
 static void effective_spec(struct gh_spec *spec) {
-  if (gh_plugin.is_given)
+  asked = true;
+  if (gh_plugin.is_given) {
     *spec = gh_plugin.given;
-  else if (!gh_environment_spec(spec))
+  } else if (!gh_environment_spec(spec)) {
     *spec = gh_plugin.site.fallback;
+    asked = false;
+  }
+}
+
+static void lower(struct gh_spec *spec) {
+  char said[GH_MESSAGE_BYTES];
+  gh_ceiling_lower(&gh_plugin.site.ceiling, spec, said);
+  if (!asked || !said[0]) return;
+  if (spec->mode == GH_OPT_OFF)
+    gh_unmonitored("%s", said);
+  else
+    gh_say("%s", said);
+}
+
+static bool is_muted(void) {
+  char text[GH_MUTE_BYTES];
+  if (!gh_mute_read(gh_plugin.site.mute_file, text)) return false;
+  if (asked)
+    gh_unmonitored("muted by the site (%s%s%s)", gh_plugin.site.mute_file, text[0] ? ": " : "",
+                   text);
+  return true;
 }
 
 static int draw_token(char hex[GH_TOKEN_HEX + 1]) {
@@ -55,19 +82,43 @@ static void send_off(void) {
 
 void gh_local_decide(void) {
   struct gh_spec spec;
-  char token[GH_TOKEN_HEX + 1];
+  char token[GH_TOKEN_HEX + 1], text[GH_TEXT_BYTES];
   /* Slurm gives the option to one instance alone, first or not. */
   if (!gh_claim(GH_ENV_CLAIM) && !gh_plugin.is_given) return;
   /* Before all else: an srun inside a watched step must never reuse what the outer one drew. */
   send_off();
   effective_spec(&spec);
-  if (spec.mode == GH_OPT_OFF || is_heterogeneous()) return;
+  lower(&spec);
+  if (spec.mode == GH_OPT_OFF || is_muted() || is_heterogeneous()) return;
+  if (gh_spec_print(&spec, text)) {
+    gh_unmonitored("the option's text is too long");
+    return;
+  }
   if (draw_token(token)) {
     gh_unmonitored("no random numbers for the job token: %s", strerror(errno));
     return;
   }
-  if (setenv(GH_ENV_TOKEN, token, 1) || setenv(GH_ENV_SPEC, spec.text, 1)) {
+  if (setenv(GH_ENV_TOKEN, token, 1) || setenv(GH_ENV_SPEC, text, 1)) {
     gh_unmonitored("the step's environment cannot be extended: %s", strerror(errno));
     send_off();
+  }
+}
+
+/* The allocation is there by now, so slurmctld can be asked what the job really runs in; whatever
+ * its owner says in the environment counts for nothing. */
+void gh_local_admit(spank_t spank) {
+  const struct gh_ceiling *ceiling = &gh_plugin.site.ceiling;
+  const char *decision = getenv(GH_ENV_SPEC), *trouble = "Slurm did not tell srun its job's id";
+  struct gh_job_facts facts = {"", ""};
+  char why[GH_MESSAGE_BYTES];
+  uint32_t job = 0;
+  if (!decision || strcmp(decision, "off") == 0 || !gh_ceiling_asks(ceiling)) return;
+  if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
+      gh_job_facts(job, &facts, &trouble)) {
+    send_off();
+    gh_unmonitored("the job's partition and account aren't known: %s", trouble);
+  } else if (!gh_ceiling_admits(ceiling, facts.partition, facts.account, why)) {
+    send_off();
+    if (asked) gh_unmonitored("%s", why);
   }
 }

@@ -55,13 +55,23 @@ static bool valid_path(const char *value) {
   return true;
 }
 
+static bool valid_freeze(const char *value) {
+  return strcmp(value, "never") == 0 || strcmp(value, "optin") == 0;
+}
+
+static bool valid_s4(const char *value) {
+  return strcmp(value, "never") == 0 || strcmp(value, "allow") == 0;
+}
+
 static const struct mode_row MODES[] = {
     {"on", GH_OPT_ON}, {"observe", GH_OPT_OBSERVE}, {"off", GH_OPT_OFF}};
 
 static const struct key_row KEYS[GH_KEY_COUNT] = {
     [GH_KEY_THRESHOLD] = {"threshold", "0.02..1.0", valid_threshold},
     [GH_KEY_WARMUP] = {"warmup", "5..1000", valid_warmup},
-    [GH_KEY_RECORD_DIR] = {"record_dir", "ABSOLUTE_PATH", valid_path}};
+    [GH_KEY_RECORD_DIR] = {"record_dir", "ABSOLUTE_PATH", valid_path},
+    [GH_KEY_FREEZE] = {"freeze", "never|optin", valid_freeze},
+    [GH_KEY_S4] = {"s4", "never|allow", valid_s4}};
 
 static const size_t MODE_COUNT = sizeof(MODES) / sizeof(MODES[0]);
 
@@ -76,7 +86,6 @@ const char *gh_key_name(enum gh_key key) { return KEYS[key].name; }
 void gh_spec_off(struct gh_spec *spec) {
   memset(spec, 0, sizeof(*spec));
   spec->mode = GH_OPT_OFF;
-  snprintf(spec->text, sizeof(spec->text), "off");
 }
 
 /* TEXT as it may be shown on a terminal: cut, control characters replaced. */
@@ -137,11 +146,21 @@ int gh_spec_parse(const char *text, struct gh_spec *spec, char *why) {
   gh_spec_off(spec);
   if (strlen(text) >= sizeof(work)) return refuse(why, text, "longer than 2047 bytes:", text);
   memcpy(work, text, strlen(text) + 1);
-  memcpy(spec->text, text, strlen(text) + 1);
   char *rest = work;
   char *word = strsep(&rest, ",");
   if (parse_mode(word, &spec->mode)) return refuse(why, text, "unknown mode", word);
   while ((word = strsep(&rest, ",")))
     if (parse_pair(text, word, spec, why)) return -1;
+  return 0;
+}
+
+int gh_spec_print(const struct gh_spec *spec, char *out) {
+  size_t used = (size_t)snprintf(out, GH_TEXT_BYTES, "%s", gh_mode_name(spec->mode));
+  for (size_t i = 0; i < GH_KEY_COUNT; i++) {
+    if (!spec->value[i][0]) continue;
+    used +=
+        (size_t)snprintf(out + used, GH_TEXT_BYTES - used, ",%s=%s", KEYS[i].name, spec->value[i]);
+    if (used >= GH_TEXT_BYTES) return -1;
+  }
   return 0;
 }

@@ -14,12 +14,18 @@
 
 enum gh_mode { GH_OPT_OFF, GH_OPT_OBSERVE, GH_OPT_ON };
 
-enum gh_key { GH_KEY_THRESHOLD, GH_KEY_WARMUP, GH_KEY_RECORD_DIR, GH_KEY_COUNT };
+enum gh_key {
+  GH_KEY_THRESHOLD,
+  GH_KEY_WARMUP,
+  GH_KEY_RECORD_DIR,
+  GH_KEY_FREEZE,
+  GH_KEY_S4,
+  GH_KEY_COUNT
+};
 
 /* A parsed option; value[KEY] is "" where the key was not given. */
 struct gh_spec {
   enum gh_mode mode;
-  char text[GH_TEXT_BYTES];
   char value[GH_KEY_COUNT][GH_VALUE_BYTES];
 };
 
@@ -27,6 +33,9 @@ struct gh_spec {
  * that quotes the offending text and names the allowed modes and keys; SPEC is
  * unspecified then. */
 int gh_spec_parse(const char *text, struct gh_spec *spec, char *why);
+
+/* SPEC as an option's text into OUT (GH_TEXT_BYTES); -1 where it is longer. */
+int gh_spec_print(const struct gh_spec *spec, char *out);
 
 /* The mode `off` with no keys. */
 void gh_spec_off(struct gh_spec *spec);

@@ -42,6 +42,7 @@ bool gh_claim(const char *variable);
 
 /* local.c: srun. allocator.c: sbatch, salloc. */
 void gh_local_decide(void);
+void gh_local_admit(spank_t spank); /* allow=: once the job's id is known */
 void gh_allocator_check(void);
 /* The environment's GREYHOUND; false where unset or bad (said once). */
 bool gh_environment_spec(struct gh_spec *spec);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "mute.h"
 #include "plugin.h"
 #include "preload.h"
 #include "root.h"
@@ -174,6 +175,20 @@ static bool read_decision(spank_t spank, struct gh_spec *spec, char token[GH_TOK
   return spec->mode != GH_OPT_OFF;
 }
 
+/* This node's own plugstack.conf again, whatever srun was made to decide; and its kill switch. */
+static bool site_allows(struct gh_spec *spec, char why[WHY_BYTES]) {
+  const struct gh_site *site = &gh_plugin.site;
+  char said[GH_MESSAGE_BYTES], text[GH_MUTE_BYTES];
+  gh_ceiling_lower(&site->ceiling, spec, said);
+  if (spec->mode == GH_OPT_OFF) snprintf(why, WHY_BYTES, "%s", said);
+  if (spec->mode != GH_OPT_OFF && said[0]) gh_say("node %u: %s", state.step.node_index, said);
+  if (spec->mode == GH_OPT_OFF || !gh_mute_read(site->mute_file, text))
+    return spec->mode != GH_OPT_OFF;
+  snprintf(why, WHY_BYTES, "muted by the site (%.900s%s%s)", site->mute_file, text[0] ? ": " : "",
+           text);
+  return false;
+}
+
 /* One line a node, as another node may well be watched: it says which. The user hears the first
  * few; the others write it into their daemon's log, and the master notes who is missing. */
 static void tell_as(const char *why, const char *extent) {
@@ -201,7 +216,7 @@ void gh_remote_user_init(spank_t spank) {
   if (gh_step_has_tasks(spank)) {
     spank_get_item(spank, S_JOB_NODEID, &state.step.node_index);
     spank_get_item(spank, S_JOB_NNODES, &state.step.node_count);
-    wanted = read_decision(spank, &spec, token, why);
+    wanted = read_decision(spank, &spec, token, why) && site_allows(&spec, why);
   }
   clean_environment(spank);
   if (wanted) start(spank, &spec, token, why);

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 
+#include "ceiling.h"
 #include "options.h"
 
 struct gh_site {
@@ -11,7 +12,9 @@ struct gh_site {
   char native[PATH_MAX]; /* folder of the hook and the waiter */
   char record_dir[PATH_MAX];
   char redis_server[PATH_MAX];
-  struct gh_spec fallback; /* default=MODE[,...]; off where absent */
+  char mute_file[PATH_MAX]; /* the kill switch */
+  struct gh_spec fallback;  /* default=MODE[,...]; off where absent */
+  struct gh_ceiling ceiling;
 };
 
 /* Called once for every argument that is ignored, with a full sentence. */

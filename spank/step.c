@@ -118,6 +118,12 @@ static void add_options(struct gh_list *argv, const struct gh_site *site,
     add(argv, "--option");
     add(argv, "%s=%s", gh_key_name((enum gh_key)key), spec->value[key]);
   }
+  if (site->ceiling.max_mode != GH_OPT_ON) {
+    add(argv, "--option");
+    add(argv, "max_mode=%s", gh_mode_name(site->ceiling.max_mode));
+  }
+  add(argv, "--option");
+  add(argv, "mute_file=%s", site->mute_file);
   const char *record_dir = spec->value[GH_KEY_RECORD_DIR];
   if (!record_dir[0]) record_dir = site->record_dir;
   if (record_dir[0]) add_pair(argv, "--record-dir", record_dir);

@@ -42,7 +42,9 @@ class NodeArguments:
         arguments += ["--node-count", str(self.node_count), "--node-list", self.node_list]
         arguments += ["--job", self.name.job, "--step", self.name.step, "--restart", str(self.name.restart)]
         arguments += ["--mode", settings.mode, "--option", f"threshold={settings.threshold}"]
-        arguments += ["--option", f"warmup={settings.warmup}", "--record-dir", settings.record_dir]
+        for key in ("warmup", "freeze", "s4", "max_mode", "mute_file"):
+            arguments += ["--option", f"{key}={getattr(settings, key)}"]
+        arguments += ["--record-dir", settings.record_dir]
         arguments += ["--redis-server", settings.redis_server, "--tasks", str(self.tasks)]
         return [*arguments, "--head-address", head_address]
 
@@ -70,7 +72,7 @@ def parse(prog: str, argv: Sequence[str] | None = None) -> NodeArguments:
     parser = _parser(prog)
     given = parser.parse_args(argv)
     try:
-        values = dict(parse_option(text) for text in given.option)
+        values = dict(parse_option(text, site=True) for text in given.option)
     except ValueError as error:
         parser.error(str(error))
     settings = apply(Settings(mode=given.mode), values)

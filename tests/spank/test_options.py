@@ -10,7 +10,10 @@ from tests.spank.rig import build_hook
 
 pytestmark = pytest.mark.sanitizer
 
-ALLOWED = "(modes: on, observe, off; keys: threshold=0.02..1.0, warmup=5..1000, record_dir=ABSOLUTE_PATH)"
+ALLOWED = (
+    "(modes: on, observe, off; keys: threshold=0.02..1.0, warmup=5..1000, record_dir=ABSOLUTE_PATH, "
+    "freeze=never|optin, s4=never|allow)"
+)
 
 
 @pytest.mark.parametrize("mode", ["on", "observe", "off"])
@@ -29,6 +32,9 @@ def test_a_mode_alone_is_taken(unit, mode):
         "warmup=5",
         "warmup=1000",
         "record_dir=/a b/c",
+        "freeze=never",
+        "freeze=optin",
+        "s4=allow",
     ],
 )
 def test_a_value_at_the_edge_is_taken(unit, pair):
@@ -60,6 +66,8 @@ def test_all_keys_in_any_order(unit):
         ("on,threshold=nan", 'value not allowed: "threshold=nan"'),
         ("on,threshold=.1", 'value not allowed: "threshold=.1"'),
         ("on,threshold=99999999999999999999", 'value not allowed: "threshold=99999999999999999999"'),
+        ("on,freeze=always", 'value not allowed: "freeze=always"'),
+        ("on,s4=optin", 'value not allowed: "s4=optin"'),
         ("on,warmup=4", 'value not allowed: "warmup=4"'),
         ("on,warmup=1001", 'value not allowed: "warmup=1001"'),
         ("on,warmup=10.5", 'value not allowed: "warmup=10.5"'),

@@ -2,6 +2,7 @@
  *
  *   unit_main spec TEXT | site OWN_FOLDER ARG... | preload HOOK|- OLD | check HOOK PROGRAM
  *   unit_main stepdir PATH | hold PATH | line PATH FILE | end SCRIPT
+ *   unit_main lower TEXT ARG... | admits PARTITION ACCOUNT ARG... | mute FILE
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ceiling.h"
+#include "mute.h"
 #include "options.h"
 #include "preload.h"
 #include "site.h"
@@ -39,8 +42,37 @@ static int run_site(int argc, char **argv) {
   gh_site_parse(argc - 1, argv + 1, argv[0], &site, warn);
   printf("python=%s\nnative=%s\nrecord_dir=%s\nredis_server=%s\n", site.python, site.native,
          site.record_dir, site.redis_server);
+  printf("mute_file=%s\n", site.mute_file);
   print_spec(&site.fallback);
   return 0;
+}
+
+static int run_lower(int argc, char **argv) {
+  struct gh_site site;
+  struct gh_spec spec;
+  char said[GH_MESSAGE_BYTES], text[GH_TEXT_BYTES];
+  gh_site_parse(argc - 1, argv + 1, "/own", &site, warn);
+  if (gh_spec_parse(argv[0], &spec, said)) return 1;
+  gh_ceiling_lower(&site.ceiling, &spec, said);
+  if (gh_spec_print(&spec, text)) return 1;
+  printf("%s\n%s\n", text, said);
+  return 0;
+}
+
+static int run_admits(int argc, char **argv) {
+  struct gh_site site;
+  char why[GH_MESSAGE_BYTES] = "";
+  gh_site_parse(argc - 2, argv + 2, "/own", &site, warn);
+  bool admitted = gh_ceiling_admits(&site.ceiling, argv[0], argv[1], why);
+  printf("%s\n", admitted ? "admitted" : why);
+  return admitted ? 0 : 1;
+}
+
+static int run_mute(const char *file) {
+  char text[GH_MUTE_BYTES];
+  bool muted = gh_mute_read(file, text);
+  printf("%s\n", muted ? text : "not muted");
+  return muted ? 0 : 1;
 }
 
 static int run_preload(const char *hook, const char *old) {
@@ -104,5 +136,8 @@ int main(int argc, char **argv) {
   if (argc == 3 && !strcmp(argv[1], "hold")) return run_stepdir(argv[2], 1);
   if (argc == 4 && !strcmp(argv[1], "line")) return run_line(argv[2], argv[3]);
   if (argc == 3 && !strcmp(argv[1], "end")) return run_end(argv[2]);
+  if (argc >= 3 && !strcmp(argv[1], "lower")) return run_lower(argc - 2, argv + 2);
+  if (argc >= 4 && !strcmp(argv[1], "admits")) return run_admits(argc - 2, argv + 2);
+  if (argc == 3 && !strcmp(argv[1], "mute")) return run_mute(argv[2]);
   return 2;
 }
