@@ -9,16 +9,18 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 BAR = 1.10
-"""From this level on it is a fail-slow, by the paper's bar; onset and end are the iterations that cross it."""
+"""From this level on it is a fail-slow, by the paper's bar; onset and end are where it is crossed."""
 
 
 @dataclass(frozen=True)
 class Truth:
     """A fail-slow as it was made: slow from iteration ``onset`` to before ``end`` (None: to the end of the series).
 
-    ``slowdown`` is the median level between the two, relative to healthy.
+    ``slowdown`` is the median level between the two, relative to healthy. A ramp or a staircase begins before it
+    reaches the bar: at ``begin``, which is ``onset`` for a step.
     """
 
+    begin: int
     onset: int
     end: int | None
     slowdown: float
@@ -76,4 +78,4 @@ def truth_of(level: Array, start: int) -> Truth:
     """What one fail-slow's levels amount to, if they begin at iteration ``start`` and healthy ones follow."""
     slow = np.flatnonzero(level >= BAR)
     first, last = int(slow[0]), int(slow[-1])
-    return Truth(start + first, start + last + 1, float(np.median(level[first : last + 1])))
+    return Truth(start, start + first, start + last + 1, float(np.median(level[first : last + 1])))

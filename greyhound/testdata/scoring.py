@@ -83,7 +83,7 @@ def score_series(truth: Sequence[Truth], reports: Sequence[Reported], length: in
         said_slow=bool(found) if truth else bool(reports),
         missed=len(truth) - len(found),
         stray=stray,
-        onset_error=tuple(rows[0].onset - real.onset for real, rows in found),
+        onset_error=tuple(_onset_error(rows[0].onset, real) for real, rows in found),
         delay=tuple(rows[0].reported - real.onset for real, rows in found),
         slowdown_error=tuple(_longest(rows, length).slowdown / real.slowdown - 1 for real, rows in found),
         end_late=tuple(late),
@@ -93,7 +93,12 @@ def score_series(truth: Sequence[Truth], reports: Sequence[Reported], length: in
 def belongs(report: Reported, truth: Truth, length: int) -> bool:
     """Whether a report is about this fail-slow: it began and was known in time to be so."""
     end = length if truth.end is None else truth.end
-    return truth.onset - EARLY <= report.onset < end and truth.onset <= report.reported < end
+    return truth.begin - EARLY <= report.onset < end and truth.begin <= report.reported < end
+
+
+def _onset_error(onset: int, truth: Truth) -> int:
+    """Iterations off; while a ramp or a staircase rises towards the bar each iteration is a right answer."""
+    return onset - min(max(onset, truth.begin), truth.onset)
 
 
 def _longest(reports: Sequence[Reported], length: int) -> Reported:

@@ -9,7 +9,7 @@ real jobs do besides (``jitter``). Jobs of the paper have 10,000 iterations; a h
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,7 +152,7 @@ def _fault_level(
         truth.append(faults.truth_of(slow, sum(len(part) for part in parts)))
         parts.append(slow)
     if rng.random() < 0.15:  # still slow when the job ends
-        truth[-1] = Truth(truth[-1].onset, None, truth[-1].slowdown)
+        truth[-1] = replace(truth[-1], end=None)
     else:
         parts.append(np.ones(int(rng.integers(*_AFTER))))
     return np.concatenate(parts), truth

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from statistics import fmean
+from typing import Protocol
 
 from greyhound.detect.changepoint import Bocd
 from greyhound.detect.findings import Closed, Finding, Opened
@@ -12,20 +13,27 @@ _RECENT = 6  # iterations back to which a change counts as one of now
 _KEPT = 100  # iterations before a change from which the mean before it is taken
 
 
+class ChangeDetector(Protocol):
+    """What tells change points."""
+
+    def update(self, x: float) -> float:
+        """Take the next value; the probability of a change among the last few."""
+
+
 class BocdMethod:
-    """A change point is where its probability exceeds 0.9; up opens a fail-slow, down ends it.
+    """A change point is where its probability exceeds 0.9; up is a fail-slow, down ends it, and so does a new one.
 
     With ``verify`` (BOCD+V) only if the means before and after differ by at least that share. The place of the
     change among the last iterations is the most likely split in two means. With a constant hazard the probability of
     run length 0 is the hazard itself at every step, so the mass on the last few run lengths stands for it.
     """
 
-    def __init__(self, warmup: int, verify: float | None) -> None:
+    def __init__(self, warmup: int, verify: float | None, change: ChangeDetector | None = None) -> None:
         """The first ``warmup`` iterations are left out, as for the other methods."""
         self._warmup = warmup
         self._least = verify or 0.0
         self._seen = 0
-        self._change = Bocd(recent=_RECENT)
+        self._change = change or published_bocd()
         self._rows: deque[tuple[int, float]] = deque(maxlen=_KEPT + _RECENT)
         self._opened: Opened | None = None
         self._healthy_s: float | None = None
@@ -63,18 +71,18 @@ class BocdMethod:
         if at is None:
             return []
         before_s, after_s = fmean(times_s[:at]), fmean(times_s[at:])
-        if self._opened is None:
-            if after_s <= before_s or after_s < before_s * (1 + self._least):
-                return []
+        findings: list[Finding] = []
+        slower = after_s > before_s and after_s >= before_s * (1 + self._least)
+        faster = after_s < before_s and after_s <= before_s * (1 - self._least)
+        if self._opened is not None and (slower or faster):
+            findings.append(self._close(self._opened, rows[at][0], iteration, len(rows) - at))
+        if slower:
             self._opened = Opened(rows[at][0], iteration, before_s, after_s, after_s / before_s)
             self._slow_s = times_s[at:]
+            findings.append(self._opened)
+        if slower or faster:
             self._keep(rows[at:])
-            return [self._opened]
-        if after_s >= before_s or after_s > before_s * (1 - self._least):
-            return []
-        closed = self._close(self._opened, rows[at][0], iteration, len(rows) - at)
-        self._keep(rows[at:])
-        return [closed]
+        return findings
 
     def _keep(self, rows: list[tuple[int, float]]) -> None:
         """Of what lies before the change nothing counts any more."""
@@ -86,6 +94,11 @@ class BocdMethod:
         self._opened = None
         lost_s = max(sum(slow_s) - len(slow_s) * opened.healthy_s, 0.0)
         return Closed(opened.onset, end, iteration, fmean(slow_s) / opened.healthy_s, lost_s)
+
+
+def published_bocd() -> Bocd:
+    """The change-point detector of both methods: hazard 1/250, normal-inverse-gamma prior."""
+    return Bocd(hazard=1 / 250, recent=_RECENT)
 
 
 def likely_split(values: list[float], most_after: int) -> int | None:
