@@ -64,11 +64,13 @@ static int draw_token(char hex[GH_TOKEN_HEX + 1]) {
   return 0;
 }
 
-/* Every component has a node 0 of its own, so there would be several masters. */
-static bool is_heterogeneous(void) {
+/* Whether the step has several components, of which this is call number CALLS: Slurm calls once
+ * a component. Each has a node 0 of its own, so there would be several masters. A step in one
+ * component of a heterogeneous job is like any other. */
+static bool is_heterogeneous(int calls) {
   static bool said;
-  if (!getenv("SLURM_HET_SIZE")) return false;
-  if (!said) gh_unmonitored("heterogeneous jobs are not supported");
+  if (calls < 2) return false;
+  if (!said) gh_unmonitored("heterogeneous steps are not supported");
   said = true;
   return true;
 }
@@ -83,13 +85,16 @@ static void send_off(void) {
 void gh_local_decide(void) {
   struct gh_spec spec;
   char token[GH_TOKEN_HEX + 1], text[GH_TEXT_BYTES];
+  static bool first;
+  static int calls;
   /* Slurm gives the option to one instance alone, first or not. */
-  if (!gh_claim(GH_ENV_CLAIM) && !gh_plugin.is_given) return;
+  first = calls++ == 0 ? gh_claim(GH_ENV_CLAIM) : first;
+  if (!first && !gh_plugin.is_given) return;
   /* Before all else: an srun inside a watched step must never reuse what the outer one drew. */
   send_off();
   effective_spec(&spec);
   lower(&spec);
-  if (spec.mode == GH_OPT_OFF || is_muted() || is_heterogeneous()) return;
+  if (spec.mode == GH_OPT_OFF || is_muted() || is_heterogeneous(calls)) return;
   if (gh_spec_print(&spec, text)) {
     gh_unmonitored("the option's text is too long");
     return;

@@ -80,13 +80,6 @@ static int check_parts(const struct gh_step *step, char why[WHY_BYTES]) {
 
 static int check_step(spank_t spank, char why[WHY_BYTES]) {
   const char *what = "";
-  /* srun saw it only where the allocation was there before. */
-  char *het = gh_step_getenv(spank, "SLURM_HET_SIZE");
-  free(het);
-  if (het) {
-    snprintf(why, WHY_BYTES, "heterogeneous jobs are not supported");
-    return -1;
-  }
   if (gh_step_facts(spank, &gh_plugin.site, &state.step, &what) == 0) return 0;
   snprintf(why, WHY_BYTES, "Slurm did not tell %s", what);
   return -1;
