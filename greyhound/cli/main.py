@@ -10,6 +10,7 @@ COMMANDS = {
     "events": "greyhound.cli.events",
     "inject": "greyhound.cli.inject",
     "sandbox": "greyhound.cli.sandbox",
+    "report": "greyhound.cli.report",
     "selftest": "greyhound.cli.selftest",
 }
 

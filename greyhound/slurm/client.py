@@ -104,11 +104,7 @@ class CommandClient:
         self._run("scontrol", "notify", str(jobid.parse(job).job), line)
 
     def _find(self, program: str) -> str:
-        folders = [str(self._folder)] if self._folder else [self._environment.get("PATH", ""), SEARCH]
-        path = shutil.which(program, path=os.pathsep.join(folders))
-        if path is None:
-            raise SlurmError(f"no {program} in {', '.join(folders)}: is slurm-client installed on this node?")
-        return str(Path(path).absolute())
+        return find_program(program, self._environment, self._folder)
 
     def _run(self, program: str, *arguments: str) -> str:
         command = [self._find(program), *arguments]
@@ -130,6 +126,15 @@ class CommandClient:
         if answer.returncode != 0:
             raise SlurmError(f"{program} {' '.join(arguments)}: {answer.stderr.strip() or answer.stdout.strip()}")
         return answer.stdout
+
+
+def find_program(program: str, environment: Mapping[str, str], folder: Path | None = None) -> str:
+    """Absolute path of one of Slurm's commands, in `folder` alone where it is given; SlurmError if there is none."""
+    folders = [str(folder)] if folder else [environment.get("PATH", ""), SEARCH]
+    path = shutil.which(program, path=os.pathsep.join(folders))
+    if path is None:
+        raise SlurmError(f"no {program} in {', '.join(folders)}: is slurm-client installed on this node?")
+    return str(Path(path).absolute())
 
 
 def parse_queue(text: str) -> list[QueuedJob]:
