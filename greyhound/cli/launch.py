@@ -9,7 +9,16 @@ from typing import Any
 
 import click
 
-from greyhound.config import MODES, OptionError, Settings, apply, from_environment, native_dir, parse_greyhound
+from greyhound.config import (
+    MODES,
+    OptionError,
+    Settings,
+    apply,
+    from_environment,
+    native_dir,
+    parse_greyhound,
+    under_ceiling,
+)
 from greyhound.control import lines
 from greyhound.control.local import Monitor, UnmonitoredError, local_name
 from greyhound.control.ranks import Ranks
@@ -33,7 +42,10 @@ def resolve_settings(mode: str | None, options: str | None) -> Settings:
             settings = apply(settings, parse_greyhound(options))
     except OptionError as error:
         raise click.BadParameter(str(error), param_hint="--greyhound") from None
-    return apply(settings, {"mode": mode}) if mode else settings
+    settings, lowered = under_ceiling(apply(settings, {"mode": mode}) if mode else settings)
+    if lowered:
+        say(lowered)
+    return settings
 
 
 @contextmanager

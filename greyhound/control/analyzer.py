@@ -2,22 +2,28 @@
 
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 
+from greyhound.control.ab_node import AbNode
 from greyhound.control.inbox import Inbox
 from greyhound.control.intercept import InterceptCheck
+from greyhound.control.limits import Cores
 from greyhound.control.link import Link
-from greyhound.control.messages import Bye, IterationBatch, Stop
+from greyhound.control.messages import AbStop, AbWindow, Bye, IterationBatch, Set, Stop
 from greyhound.control.rings import RingFile, RingSearch
 from greyhound.control.watch import RankWatch, own_mode
+from greyhound.trace import layout
 from greyhound.trace.ring import RingError, RingNotReady
 
 POLL_S = 0.1
 SLOW_PERIOD_S = 1.0
 INTERCEPT_PERIOD_S = 5.0
+CORES_PERIOD_S = 30.0
 NOT_READY_PATIENCE_S = 30.0
 NOTICES_A_BATCH = 20
 DEAD_KEPT_S = 60.0
+MUTED_BY_OWNER = "muted by the job's owner (mode=off)"
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +31,23 @@ log = logging.getLogger(__name__)
 class Analyzer:
     """Everything of one node but the process around it; `poll` never raises for a bad ring or a lost master."""
 
-    def __init__(self, step_dir: Path, mode: str, threshold: float, warmup: int, link: Link) -> None:
+    def __init__(
+        self,
+        step_dir: Path,
+        mode: str,
+        threshold: float,
+        warmup: int,
+        link: Link,
+        muted_by_site: Callable[[], str] = str,
+    ) -> None:
+        """`muted_by_site` says why the site lets nothing be recorded now, empty where it doesn't; it never waits."""
         self._rings = RingSearch(step_dir)
         self._mode = mode
         self._threshold = threshold
         self._warmup = warmup
         self._link = link
+        self._muted_by_site = muted_by_site
+        self._ab = AbNode()
         self._watches: dict[str, RankWatch] = {}
         self._refused: set[str] = set()
         self._not_ready_s: dict[str, float] = {}
@@ -41,15 +58,33 @@ class Analyzer:
         self._missed = False
         self._slow_due_s = 0.0
         self._intercept_due_s = 0.0
+        self._cores = Cores()
+        self._cores_due_s = 0.0
         self.stop_reason = ""
 
     def poll(self, now_s: float) -> None:
         """One round at `now_s` (monotonic)."""
         self._read_rings()
+        for measure in self._ab.step(now_s, self._watches.values()):
+            self._link.send(measure)
+        self._follow_mode(now_s)
         self._link.step(now_s)
         if now_s >= self._slow_due_s:
             self._slow_due_s = now_s + SLOW_PERIOD_S
             self._slow_round(now_s)
+
+    def _why_muted(self) -> str:
+        return self._muted_by_site() or (MUTED_BY_OWNER if self._mode == "off" else "")
+
+    def _mode_word(self, now_s: float) -> int:
+        muted = self._why_muted() or self._ab.is_muted(now_s)
+        return layout.GH_MODE_MUTED if muted else own_mode(self._mode)
+
+    def _follow_mode(self, now_s: float) -> None:
+        """Right after the rings were read: what a hook recorded before a change of its mode is known by then."""
+        word = self._mode_word(now_s)
+        for watch in self._watches.values():
+            watch.set_mode(word)
 
     def _slow_round(self, now_s: float) -> None:
         self._scan(now_s)
@@ -57,12 +92,15 @@ class Analyzer:
         if not self._watches and now_s >= self._intercept_due_s:
             self._intercept_due_s = now_s + INTERCEPT_PERIOD_S
             self._missed = self._check.missed(now_s)
+        if self._watches and now_s >= self._cores_due_s:
+            self._cores_due_s = now_s + CORES_PERIOD_S
+            self._cores.avoid([watch.pid for watch in self._watches.values() if watch.pid])
         self._send_batch()
         if self._link.master_alive():
             for watch in self._watches.values():
                 watch.heartbeat()
         for text in self._link.receive():
-            self._obey(text)
+            self._obey(text, now_s)
 
     def _let_go_of_the_dead(self, now_s: float) -> None:
         """Rings of ended ranks are freed after a while: an elastic job restarts its ranks again and again."""
@@ -79,7 +117,7 @@ class Analyzer:
             if found.key in self._watches or found.key in self._refused:
                 continue
             try:
-                watch = RankWatch(found, own_mode(self._mode), self._threshold, self._warmup)
+                watch = RankWatch(found, self._mode_word(now_s), self._threshold, self._warmup)
             except RingNotReady as error:
                 self._wait_for(found.key, error, now_s)
             except RingError as error:
@@ -89,6 +127,7 @@ class Analyzer:
 
     def _accept(self, found: RingFile, watch: RankWatch) -> None:
         self._watches[found.key] = watch
+        self._cores_due_s = 0.0
         self._not_ready_s.pop(found.key, None)
         log.info("watching %s", found.key)
         found.settle()
@@ -129,14 +168,27 @@ class Analyzer:
         state = "not_intercepted" if self._missed and not samples else "waiting"
         if any(sample.locked for sample in samples):
             state = "tracking"
-        self._link.send(IterationBatch(state, samples, self._notices[:NOTICES_A_BATCH]))
+        self._link.send(IterationBatch(state, samples, self._notices[:NOTICES_A_BATCH], self._why_muted()[:400]))
         if self._link.connected:
             del self._notices[:NOTICES_A_BATCH]
 
-    def _obey(self, text: str) -> None:
+    def _obey(self, text: str, now_s: float) -> None:
         message = self._inbox.open(text)
-        if message is not None and isinstance(message.data, Stop):
-            self.stop_reason = message.data.reason or "the master said so"
+        match message.data if message is not None else None:
+            case Stop(reason):
+                self.stop_reason = reason or "the master said so"
+            case Set() as wanted:
+                self._set(wanted)
+            case AbWindow() as window:
+                self._ab.take(window, now_s)
+            case AbStop():
+                self._ab.stop()
+
+    def _set(self, wanted: Set) -> None:
+        if wanted.threshold != self._threshold:
+            for watch in self._watches.values():
+                watch.set_threshold(wanted.threshold)
+        self._mode, self._threshold = wanted.mode, wanted.threshold
 
     def finish(self, reason: str) -> None:
         """Read what is left, say goodbye, let go of everything."""

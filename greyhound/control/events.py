@@ -18,6 +18,7 @@ CHUNK_BYTES = 16 * 2**20
 KINDS = frozenset(
     {"start", "waiting", "not_intercepted", "tracking", "regime", "suspect", "profile", "freeze", "benchmark", "thaw"}
     | {"verdict", "plan", "action", "undo", "recovered", "fail_stop", "unmonitored", "end"}
+    | {"muted", "unmuted", "setting", "ab", "minor"}
 )
 
 log = logging.getLogger(__name__)

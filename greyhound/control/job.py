@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from greyhound.control.episodes import Episode, EpisodeMerger
 from greyhound.control.events import utc
 from greyhound.control.messages import Bye, Hello, IterationBatch, Message, RankSample, Report
+from greyhound.control.minor import MinorMerger
 from greyhound.control.names import StepName
 from greyhound.control.states import State, StateMachine, TransitionError
 
@@ -17,6 +18,9 @@ PARTIAL_LOCK_S = 60.0
 SILENT_S = 15.0
 GAP_S = 7.5  # between two ticks: this process was stopped, so the nodes' silence says nothing
 MISSING_NODE_S = 60.0
+PARTLY_MUTED_S = 10.0
+CALM_S = 5.0  # after a regime
+EPISODES_SHOWN = 100
 STATUS_VERSION = 1
 
 
@@ -42,6 +46,7 @@ class Node:
     state: str = "starting"
     gone: bool = False
     silence: str = ""
+    muted: str = ""
     samples: dict[str, RankSample] = field(default_factory=dict)
 
 
@@ -74,7 +79,14 @@ class Job:
         self.machine = StateMachine()
         self.merger = EpisodeMerger()
         self.nodes: dict[int, Node] = {}
+        self.minor = MinorMerger()
         self.notices: list[str] = []
+        self.settings: dict[str, Any] = {}
+        self.answered: dict[str, Any] | None = None
+        self.ab: dict[str, Any] | None = None
+        self._unmuted = True
+        self._partly_muted_since_s: float | None = None
+        self._regime_s = float("-inf")
         self._emit = emit
         self._tell = notice
         self._partial_since_s: float | None = None
@@ -108,6 +120,7 @@ class Job:
             node.name = data.name
         elif isinstance(data, IterationBatch):
             node.state = data.state
+            node.muted = data.muted
             node.samples = {sample.key: sample for sample in data.ranks}
             for text in data.notices:
                 self.notice(f"{node.name}: {text}")
@@ -115,9 +128,15 @@ class Job:
             self._report(f"{message.node}:{data.key}", data, now_s)
 
     def _report(self, key: str, report: Report, now_s: float) -> None:
+        if report.what == "minor":
+            finding = self.minor.add(key, report, self._most["tracked"])
+            if finding is not None:
+                self._emit("minor", now_s, finding, iteration=finding["reported"])
+            return
         if report.what != "regime":
             self.merger.report(key, report)
             return
+        self._regime_s = now_s
         if key in self._regime:
             self._regime = set()
         half_before = 2 * len(self._regime) >= self._most["tracked"]
@@ -137,7 +156,7 @@ class Job:
     def tick(self, now_s: float) -> None:
         """Bring state and episodes up to `now_s`."""
         samples = self._samples()
-        tracked = {key: sample for key, sample in samples.items() if sample.alive and sample.locked}
+        tracked = self._tracked()
         self._most["ranks"] = max(self._most["ranks"], len(samples))
         self._most["tracked"] = max(self._most["tracked"], len(tracked))
         # The ranks' last batch says how far they came; it arrives after they ended.
@@ -158,6 +177,29 @@ class Job:
         """The job's iteration: median over the tracked ranks, the last known one after they ended."""
         return int(self._last["iteration"])
 
+    @property
+    def iteration_s(self) -> float:
+        """Seconds an iteration now, 0.0 while unknown."""
+        return self._last["iteration_s"]
+
+    @property
+    def tracked_nodes(self) -> set[int]:
+        """Nodes that have tracked ranks."""
+        return {int(key.partition(":")[0]) for key in self._tracked()}
+
+    def disturbance(self, now_s: float) -> str:
+        """Why nothing can be compared now, or nothing."""
+        if self.machine.state is not State.TRACKING:
+            return f"the job is {self.machine.state.value}"
+        if self.merger.current is not None:
+            return f"fail-slow {self.merger.current.id} is open"
+        if now_s - self._regime_s < CALM_S:
+            return "the work changed"
+        return "" if self.iteration_s > 0 and self._last["healthy_s"] > 0 else "the healthy time isn't known yet"
+
+    def _tracked(self) -> dict[str, RankSample]:
+        return {key: sample for key, sample in self._samples().items() if sample.alive and sample.locked}
+
     def _samples(self) -> dict[str, RankSample]:
         return {f"{index}:{key}": sample for index, node in self.nodes.items() for key, sample in node.samples.items()}
 
@@ -175,6 +217,13 @@ class Job:
     def _follow_state(self, samples: dict[str, RankSample], tracked: dict[str, RankSample], now_s: float) -> None:
         if self.machine.state in (State.ENDED, State.UNMONITORED):
             return
+        muted = self._why_muted(now_s)
+        if muted:
+            self._go(State.MUTED, muted, now_s)
+            return
+        if self.machine.state is State.MUTED and not self._unmuted:
+            self._unmuted = True
+            self._emit("unmuted", now_s, {"reason": None}, iteration=self.iteration)
         if tracked:
             alive = sum(sample.alive for sample in samples.values())
             since_s = self._tracking_since_s if self._tracking_since_s is not None else now_s
@@ -194,6 +243,21 @@ class Job:
             self._go(State.WAITING, f"no period found yet in the calls of {len(samples)} ranks", now_s)
         else:
             self._go(State.WAITING, "no communicator made yet", now_s)
+
+    def _why_muted(self, now_s: float) -> str:
+        """What the nodes say, where all of them do; where only some do for long, that is a notice."""
+        there = [node for node in self.nodes.values() if not node.gone]
+        muted = [node for node in there if node.muted]
+        if muted and len(muted) == len(there):
+            self._partly_muted_since_s, self._unmuted = None, False
+            return muted[0].muted
+        if not muted:
+            self._partly_muted_since_s = None
+        elif self._partly_muted_since_s is None:
+            self._partly_muted_since_s = now_s
+        elif now_s - self._partly_muted_since_s > PARTLY_MUTED_S:
+            self.notice(f"{len(muted)} of {len(there)} nodes record nothing: {muted[0].name}: {muted[0].muted}")
+        return ""
 
     def _go(self, state: State, reason: str, now_s: float, data: dict[str, Any] | None = None) -> None:
         if self._change(state, reason):
@@ -285,6 +349,7 @@ class Job:
             "tracked": self._most["tracked"],
             "lost_s": round(sum(episode.lost_s(self.iteration) for episode in self.merger.episodes), 3),
             "episodes": [self._episode_status(episode) for episode in self.merger.episodes],
+            "minor": self.minor.found,
         }
 
     def _episode_status(self, episode: Episode) -> dict[str, Any]:
@@ -315,6 +380,10 @@ class Job:
             ],
             "node_count": self.node_count,
             "lost_s": round(sum(episode.lost_s(self.iteration) for episode in self.merger.episodes), 3),
-            "episodes": [self._episode_status(episode) for episode in self.merger.episodes],
+            "episodes": [self._episode_status(episode) for episode in self.merger.episodes[-EPISODES_SHOWN:]],
+            "minor": self.minor.found,
+            "settings": self.settings,
+            "answered": self.answered,
+            "ab": self.ab,
             "notices": self.notices,
         }

@@ -1,5 +1,6 @@
 """One line of text an event, for people: the job's own output, `greyhound events`, scontrol notify."""
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -86,7 +87,36 @@ def _regime(event: dict[str, Any]) -> str:
     return f"the work changed at iteration {event['iteration']}; the healthy time is learnt anew"
 
 
-_LINES = {
+def _setting(event: dict[str, Any]) -> str:
+    data = event["data"]
+    return ("" if data["applied"] else "request refused: ") + str(data["text"])
+
+
+def _ab(event: dict[str, Any]) -> str:
+    data = event["data"]
+    if data["phase"] == "start":
+        return f"comparison begins: {data['windows']} windows of {seconds(data['window_s'])}"
+    if data["phase"] == "end":
+        return f"comparison over: {data['reason']}"
+    kind = "muted" if data["muted"] else "recording"
+    dropped = f", left out: {data['dropped']}" if data.get("dropped") else ""
+    return f"window {data['window']} ({kind}): {seconds(data['iteration_s'])} an iteration{dropped}"
+
+
+def _minor(event: dict[str, Any]) -> str:
+    data = event["data"]
+    return (
+        f"minor level since iteration {data['onset']}: {seconds(data['level_s'])} an iteration, healthy "
+        f"{seconds(data['healthy_s'])} ({data['level']:.2f}x), below the threshold"
+    )
+
+
+_LINES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "setting": _setting,
+    "ab": _ab,
+    "minor": _minor,
+    "muted": lambda event: str(event["data"]["reason"]),
+    "unmuted": lambda event: "recording again",
     "regime": _regime,
     "suspect": _suspect,
     "recovered": _recovered,
@@ -94,7 +124,7 @@ _LINES = {
     "start": _start,
     "tracking": _tracking,
 }
-FOR_THE_USER = ("suspect", "recovered", "unmonitored", "not_intercepted", "end")
+FOR_THE_USER = ("suspect", "recovered", "muted", "unmuted", "unmonitored", "not_intercepted", "end")
 
 
 def event_line(event: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from greyhound.config import Settings
 from greyhound.control import child, lines, rendezvous, step_lock
 from greyhound.control.arguments import TOKEN_VARIABLE
 from greyhound.control.events import EventTail, read_events
+from greyhound.control.muting import SiteMute
 from greyhound.control.names import SHM, StepName, parse_step_dir, step_dir
 from greyhound.control.record import open_record
 
@@ -49,6 +50,13 @@ def preload(hook: Path, old: str) -> str:
     """LD_PRELOAD with the hook first and the others kept."""
     others = [entry for entry in old.replace(" ", ":").split(":") if entry and entry != str(hook)]
     return ":".join([str(hook), *others])
+
+
+def _muted(path: Path) -> str:
+    """Why the site lets nothing be watched now; the file is looked at in a thread, as its file system may hang."""
+    mute = SiteMute(path)
+    mute.stop()
+    return mute.reason
 
 
 class Monitor:
@@ -97,6 +105,9 @@ class Monitor:
         }
 
     def _check(self) -> None:
+        muted = _muted(Path(self._settings.mute_file))
+        if muted:
+            raise UnmonitoredError(muted)
         if not self._hook.is_file():
             raise UnmonitoredError(f"{self._hook} is missing: build it with `sh hook/build.sh` or reinstall greyhound")
         if not SHM.is_dir():
@@ -115,7 +126,8 @@ class Monitor:
         argv = [sys.executable, "-I", "-m", "greyhound.control.node", "--step-dir", str(self.step_dir)]
         argv += ["--node-index", "0", "--node-count", "1", "--node-list", "localhost", "--job", self._name.job]
         argv += ["--step", "0", "--restart", "0", "--mode", settings.mode, "--tasks", str(self._count)]
-        argv += ["--option", f"threshold={settings.threshold}", "--option", f"warmup={settings.warmup}"]
+        for key in ("threshold", "warmup", "freeze", "s4", "max_mode", "mute_file"):
+            argv += ["--option", f"{key}={getattr(settings, key)}"]
         argv += ["--record-dir", str(settings.record_path), "--redis-server", settings.redis_server]
         environment = {name: os.environ[name] for name in SCRUBBED if name in os.environ}
         return subprocess.Popen(

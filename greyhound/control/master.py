@@ -9,17 +9,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from greyhound.control import child, lines, redis_server, rendezvous
+from greyhound.control import child, limits, lines, redis_server, rendezvous
 from greyhound.control.arguments import NodeArguments, parse, take_token
 from greyhound.control.bus import Bus, BusError
 from greyhound.control.events import EventLog
 from greyhound.control.inbox import Inbox
 from greyhound.control.job import Job
 from greyhound.control.logs import log_to
-from greyhound.control.messages import Bye
+from greyhound.control.messages import AbMeasure, Bye, Message, encode
 from greyhound.control.node import PARENT_DIED, Stopper
 from greyhound.control.notify import Notifier, NotifyError
+from greyhound.control.owner import Owner
 from greyhound.control.record import Record, open_record
+from greyhound.control.requests import RequestBox
 from greyhound.control.status import FILE, StatusWriter
 
 DRAIN_S = 0.8
@@ -46,6 +48,9 @@ class Master:
         self.job = Job(
             arguments.name, arguments.settings.mode, arguments.tasks, arguments.node_count, self._emit, log.warning
         )
+        self._owner = Owner(RequestBox(record.folder), self.job, arguments.settings, self._emit)
+        self._bus: Bus | None = None
+        self._seq = 0
         self._start(arguments, record)
 
     def _start(self, arguments: NodeArguments, record: Record) -> None:
@@ -86,6 +91,7 @@ class Master:
         if bus is not None:
             self._listen(bus)
         self.job.tick(time.time())
+        self._owner.step(time.time())
         self.publish_status()
         # A thousand nodes send all the time: reading at each message would be a round a message.
         time.sleep(max(0.0, wait_s - (time.monotonic() - begun_s)))
@@ -96,6 +102,7 @@ class Master:
             if now_s >= self._beat_due_s:
                 self._beat_due_s = now_s + BEAT_S
                 bus.beat()
+            self._send(bus)
             texts = bus.read("up")
         except BusError as error:
             self._bus_failed(error)
@@ -105,6 +112,17 @@ class Master:
             self.job.monitored_again(time.time())
         for text in texts:
             self.take(text)
+
+    def _send(self, bus: Bus) -> None:
+        """What the analyzers must be told; what can't be sent now stays."""
+        if bus is not self._bus:
+            if self._bus is not None:
+                self._owner.new_bus()
+            self._bus = bus
+        while self._owner.outgoing:
+            self._seq += 1
+            bus.publish("down", encode(Message(-1, self._seq, time.time_ns(), self._owner.outgoing[0])))
+            del self._owner.outgoing[0]
 
     def _bus_failed(self, error: BusError) -> None:
         """A loaded machine may answer late: only a while of failures counts."""
@@ -122,6 +140,8 @@ class Master:
             return
         if isinstance(message.data, Bye):
             self._gone.add(message.node)
+        if isinstance(message.data, AbMeasure):
+            self._owner.take(message.node, message.data)
         self.job.handle(message, time.time())
 
     def lost(self, reason: str) -> None:
@@ -233,6 +253,7 @@ def main() -> int:
     """Entry point; exit 0 after a stop, 2 for a bad command line or token."""
     arguments = parse("greyhound.control.master")
     stopper = Stopper()
+    limits.cap_memory(limits.MASTER_BYTES)
     record = open_record(arguments.settings.record_path, arguments.name, arguments.step_dir)
     log_to(record, arguments)
     try:

@@ -1,7 +1,8 @@
 """Messages between analyzers and master: JSON `{"v":1,"kind","node","seq","t_ns","data"}`, checked field by field.
 
-Up (analyzer to master): hello, iteration, report, bye. Down: stop. Kinds of later releases are ignored by their
-receiver (`UnknownKindError`), malformed messages are refused (`MessageError`); nothing is ever evaluated.
+Up (analyzer to master): hello, iteration, report, ab_measure, bye. Down: set, ab_window, ab_stop, stop. Kinds of later
+releases are ignored by their receiver (`UnknownKindError`), malformed messages are refused (`MessageError`); nothing
+is ever evaluated.
 """
 
 import json
@@ -55,16 +56,20 @@ class RankSample:
 
 @dataclass(frozen=True)
 class IterationBatch:
-    """All ranks of a node, once a second; `state` is waiting, tracking or not_intercepted."""
+    """All ranks of a node, once a second; `state` is waiting, tracking or not_intercepted.
+
+    `muted` says why nothing is recorded there for good (not in a window of `greyhound ab`), empty otherwise.
+    """
 
     state: str
     ranks: list[RankSample] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    muted: str = ""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A rank's tracker opened or closed a slow phase, or its work changed (`regime`).
+    """A rank's tracker opened or closed a slow phase, its work changed (`regime`), or it found a `minor` level.
 
     Iterations are the rank's own, times are wall clock ns; a regime has no slow time.
     """
@@ -96,7 +101,46 @@ class Stop:
     reason: str
 
 
-Data = Hello | IterationBatch | Report | Bye | Stop
+@dataclass(frozen=True)
+class Set:
+    """What the owner wants from now on, all of it: a mode (`off` mutes) and the share that is reported."""
+
+    mode: str
+    threshold: float
+
+
+@dataclass(frozen=True)
+class AbWindow:
+    """A window of `greyhound ab` to come: from `start_ns` (wall clock) on, with the hooks muted or recording."""
+
+    run: str
+    window: int
+    muted: bool
+    start_ns: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class AbMeasure:
+    """What a node measured in a window: iterations (least of its ranks), seconds each, share of muted calls."""
+
+    run: str
+    window: int
+    ranks: int
+    iterations: int
+    iteration_s: float
+    share: float
+    why_not: str
+
+
+@dataclass(frozen=True)
+class AbStop:
+    """No more windows; the hooks record again."""
+
+    run: str
+
+
+Data = Hello | IterationBatch | Report | Bye | Stop | Set | AbWindow | AbMeasure | AbStop
 
 
 @dataclass(frozen=True)
@@ -195,6 +239,7 @@ _KINDS: dict[str, tuple[type[Data], Fields]] = {
             "state": _one_of("waiting", "tracking", "not_intercepted"),
             "ranks": _list_of(_sample),
             "notices": _list_of(_text),
+            "muted": _text,
         },
     ),
     "report": (
@@ -202,7 +247,7 @@ _KINDS: dict[str, tuple[type[Data], Fields]] = {
         {
             "key": _text,
             "rank": _whole,
-            "what": _one_of("opened", "closed", "regime"),
+            "what": _one_of("opened", "closed", "regime", "minor"),
             "onset": _whole,
             "onset_ns": _whole,
             "at": _whole,
@@ -215,6 +260,24 @@ _KINDS: dict[str, tuple[type[Data], Fields]] = {
     ),
     "bye": (Bye, {"reason": _text}),
     "stop": (Stop, {"reason": _text}),
+    "set": (Set, {"mode": _one_of("on", "observe", "off"), "threshold": _real}),
+    "ab_window": (
+        AbWindow,
+        {"run": _text, "window": _whole, "muted": _flag, "start_ns": _whole, "seconds": _real},
+    ),
+    "ab_measure": (
+        AbMeasure,
+        {
+            "run": _text,
+            "window": _whole,
+            "ranks": _whole,
+            "iterations": _whole,
+            "iteration_s": _real,
+            "share": _real,
+            "why_not": _text,
+        },
+    ),
+    "ab_stop": (AbStop, {"run": _text}),
 }
 _KIND_OF = {data_type: kind for kind, (data_type, _) in _KINDS.items()}
 _ENVELOPE: Fields = {"v": _whole, "kind": _text, "node": _whole, "seq": _whole, "t_ns": _whole}

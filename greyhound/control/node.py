@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
-from greyhound.control import address, child, rendezvous
+from greyhound.control import address, child, limits, rendezvous
 from greyhound.control.arguments import TOKEN_VARIABLE, NodeArguments, parse, take_token
 from greyhound.control.events import EventLog
 from greyhound.control.logs import log_to
@@ -139,6 +139,7 @@ def build(arguments: NodeArguments, token: bytes) -> tuple["Analyzer", "Link"]:
     """The analyzer of this node and its link; numpy and Redis are imported here, not before."""
     from greyhound.control.analyzer import Analyzer
     from greyhound.control.link import Finder, Link
+    from greyhound.control.muting import SiteMute
 
     def resolve() -> str:
         return address.head_address(arguments)
@@ -147,7 +148,9 @@ def build(arguments: NodeArguments, token: bytes) -> tuple["Analyzer", "Link"]:
     hello = Hello(address.node_name(arguments), socket.gethostname(), os.getpid())
     link = Link(arguments.node_index, hello, finder.try_one)
     settings = arguments.settings
-    return Analyzer(arguments.step_dir, settings.mode, settings.threshold, settings.warmup, link), link
+    mute = SiteMute(Path(settings.mute_file))
+    made = Analyzer(arguments.step_dir, settings.mode, settings.threshold, settings.warmup, link, lambda: mute.reason)
+    return made, link
 
 
 def remove_step_dir(path: Path) -> None:
@@ -203,6 +206,7 @@ def main() -> int:
     arguments = parse("greyhound.control.node")
     stopper = Stopper()
     child.be_modest()
+    limits.cap_memory(limits.ANALYZER_BYTES)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     arguments.step_dir.mkdir(mode=0o700, exist_ok=True)
     with Note(arguments.step_dir) as note:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from greyhound.control import child, rendezvous
+from greyhound.control import child, limits, rendezvous
 from greyhound.control.bus import BusError, RedisBus
 from greyhound.control.rendezvous import USER, Candidate
 
@@ -92,13 +92,19 @@ class RedisServer:
 
 
 def _spawn(binary: str, config: str, log: Path) -> subprocess.Popen[bytes]:
+    die = child.die_with_parent(blocked=child.SERVERS_OWN)
+
+    def preexec() -> None:
+        die()
+        limits.cap_memory(limits.REDIS_BYTES)
+
     with log.open("wb") as out:
         process = subprocess.Popen(
             [binary, "-"],
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=subprocess.STDOUT,
-            preexec_fn=child.die_with_parent(blocked=child.SERVERS_OWN),
+            preexec_fn=preexec,
         )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:

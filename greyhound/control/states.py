@@ -1,7 +1,7 @@
 """The job's state machine: which states there are and which may follow which. Pure.
 
-Up to SUSPECT they are driven by the tracking alone; PROFILE, VALIDATE and MITIGATE belong to the loop of one
-fail-slow (profiling, validation, mitigation) and are reached from SUSPECT.
+Up to SUSPECT they are driven by the tracking alone, MUTED by the site or the owner; PROFILE, VALIDATE and MITIGATE
+belong to the loop of one fail-slow (profiling, validation, mitigation) and are reached from SUSPECT.
 """
 
 from enum import StrEnum
@@ -18,11 +18,12 @@ class State(StrEnum):
     PROFILE = "profile"
     VALIDATE = "validate"
     MITIGATE = "mitigate"
+    MUTED = "muted"
     UNMONITORED = "unmonitored"
     ENDED = "ended"
 
 
-_ANYTIME = {State.UNMONITORED, State.ENDED}
+_ANYTIME = {State.MUTED, State.UNMONITORED, State.ENDED}
 # The last tracked rank may end or fall silent in every state, and what the other nodes say then counts.
 _NOTHING_TRACKED = {State.WAITING, State.NOT_INTERCEPTED}
 _NEXT: dict[State, set[State]] = {
@@ -34,6 +35,7 @@ _NEXT: dict[State, set[State]] = {
     State.PROFILE: {State.TRACKING, State.SUSPECT, State.VALIDATE, State.MITIGATE, *_NOTHING_TRACKED},
     State.VALIDATE: {State.TRACKING, State.SUSPECT, State.MITIGATE, *_NOTHING_TRACKED},
     State.MITIGATE: {State.TRACKING, State.SUSPECT, *_NOTHING_TRACKED},
+    State.MUTED: {State.TRACKING, *_NOTHING_TRACKED},
     State.UNMONITORED: {State.TRACKING, *_NOTHING_TRACKED},
     State.ENDED: set(),
 }

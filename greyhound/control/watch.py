@@ -5,6 +5,10 @@ import time
 from collections import deque
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from greyhound.control.ab_meter import Mark, Measured, WindowMeter
 from greyhound.control.messages import RankSample, Report
 from greyhound.control.rings import RingFile
 from greyhound.detect.period import IterationClock
@@ -54,12 +58,17 @@ class RankWatch:
         self.key = found.key
         self._ring = Ring.open(found.path)
         self._ring.set_mode(mode)
+        self._mode = mode
+        self._calls = 0
+        self._mark: Mark | None = None
+        self._meters: list[WindowMeter] = []
         self._clock = IterationClock()
         self._tracker = Tracker(TrackerConfig(threshold=threshold, warmup=warmup))
         self._opened: Opened | None = None
         self._ends = EndTimes()
         self._pattern = 0
         self._last = (0, 0.0, 0)
+        self._closed = False
         self.lost_records = 0
         header = self._ring.header
         # In a PID namespace of its own (a container) it has another pid here: where that isn't known, its ring tells.
@@ -68,6 +77,11 @@ class RankWatch:
         self._signs = (0, 0, 0)
         self._moved_s = time.monotonic()
         self.alive = True
+
+    @property
+    def pid(self) -> int:
+        """Its process id here; 0 where it can't be seen from here."""
+        return self._pid if self._visible else 0
 
     def poll(self) -> list[Report]:
         """Read what is new; what the tracker says to it."""
@@ -82,6 +96,7 @@ class RankWatch:
         reports: list[Report] = []
         for iteration in self._clock.push(symbols(kept), kept["t_ns"]):
             end_ns = int(iteration.end_ns) + offset_ns
+            self._see_end(int(iteration.end_ns), kept["t_ns"])
             findings: list[Finding] = []
             if iteration.pattern != self._pattern:
                 # Other work, perhaps counted anew: its times can't be compared with those before.
@@ -91,12 +106,15 @@ class RankWatch:
             self._ends.add(iteration.index, end_ns)
             self._last = (iteration.index, iteration.seconds, end_ns)
             findings += self._tracker.update(iteration.index, iteration.seconds)
-            reports += [self._report(finding, end_ns) for finding in findings if not isinstance(finding, Minor)]
+            reports += [self._report(finding, end_ns) for finding in findings]
+        self._calls += len(kept)
         return reports
 
-    def _report(self, finding: Opened | Closed | Regime, now_ns: int) -> Report:
+    def _report(self, finding: Finding, now_ns: int) -> Report:
         """The message for a finding; `now_ns` is the wall clock end of the iteration that made it certain."""
         rank = self._ring.header.world_rank
+        if isinstance(finding, Minor):
+            return self._report_minor(finding, now_ns)
         opened = finding if isinstance(finding, Opened) else self._opened
         if isinstance(finding, Regime) or opened is None:
             healthy_s = getattr(finding, "healthy_s", None) or 0.0
@@ -117,6 +135,58 @@ class RankWatch:
             slowdown=finding.slowdown,
             lost_s=closed.lost_s if closed else 0.0,
         )
+
+    def _report_minor(self, finding: Minor, now_ns: int) -> Report:
+        return Report(
+            key=self.key,
+            rank=self._ring.header.world_rank,
+            what="minor",
+            onset=finding.onset,
+            onset_ns=self._ends.at(finding.onset - 1) or now_ns,
+            at=finding.reported,
+            at_ns=now_ns,
+            healthy_s=finding.healthy_s,
+            slow_s=finding.level_s,
+            slowdown=finding.level,
+            lost_s=0.0,
+        )
+
+    def set_mode(self, mode: int) -> None:
+        """Tell the hook its mode, after a poll: what it recorded until now must have been read.
+
+        After a mute the running iteration isn't timed: calls are missing from it.
+        """
+        if mode == self._mode:
+            return
+        if self._mode == layout.GH_MODE_MUTED:
+            self._clock.gap()
+        self._mode = mode
+        self._ring.set_mode(mode)
+
+    def set_threshold(self, threshold: float) -> None:
+        """From now on this share is reported; what is known of the healthy time stays."""
+        self._tracker.set_threshold(threshold)
+
+    # -- windows of `greyhound ab` --------------------------------------------------------------------
+
+    def _see_end(self, end_ns: int, t_ns: NDArray[np.int64]) -> None:
+        """Note the end of an iteration among the calls being read."""
+        self._mark = Mark(end_ns, self._calls + int(np.searchsorted(t_ns, end_ns, side="right")))
+        for meter in self._meters:
+            meter.see(self._mark)
+
+    def begin_window(self, muted: bool, begin_ns: int, end_ns: int) -> WindowMeter:
+        """A meter that sees this rank's iterations until `end_window`; times are CLOCK_MONOTONIC."""
+        meter = WindowMeter(muted, begin_ns, end_ns, self._mark, self._ring.muted_calls)
+        self._meters.append(meter)
+        return meter
+
+    def end_window(self, meter: WindowMeter) -> Measured:
+        """What it measured; of a rank whose ring was let go nothing is known."""
+        self._meters.remove(meter)
+        if self._closed:
+            return Measured(why_not="a rank ended in it")
+        return meter.result(self._ring.muted_calls, self._clock.period if self._clock.locked else None)
 
     def sample(self) -> RankSample:
         """The rank's clock now."""
@@ -156,6 +226,7 @@ class RankWatch:
 
     def close(self) -> None:
         """Unmap the ring."""
+        self._closed = True
         self._ring.close()
 
     def remove(self) -> None:
