@@ -15,6 +15,8 @@ NATIVE = REPOSITORY / "greyhound" / "_native"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--scenarios", action="store_true", help="run the long matrices in tests/scenarios")
+    parser.addoption("--kills", type=int, default=1000, help="how many of our processes tests/scenarios kill")
+    parser.addoption("--kills-seed", type=int, default=1, help="another seed: other moments")
 
 
 @pytest.fixture(scope="session")

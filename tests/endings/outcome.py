@@ -67,10 +67,10 @@ def keep(path: Path, row: Row) -> list[Row]:
 
 PAGE = """# How steps end under the watch
 
-Written by `make scenarios` (tests/scenarios/test_endings.py); not to be edited. Steps of two nodes with a small training
-over the stand-in, Slurm {release}, each beside the same step without `--greyhound`. In all {steps} watched steps nothing of
-ours was left: no process, no file or socket in /dev/shm. Delay: the time from the end of the last task to srun's return, how
-much more it is with us, median over the pairs.
+Written by `make scenarios` (tests/scenarios/test_endings.py); not to be edited. Steps of two nodes with a small
+training over the stand-in, Slurm {release}, each beside the same step without `--greyhound`. In all {steps} watched
+steps nothing of ours was left: no process, no file or socket in /dev/shm. Delay: the time from the end of the last
+task to srun's return, how much more it is with us, median over the pairs.
 
 | ended by | steps | exit codes with us | without | drained nodes | delay, ms |
 |---|---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""Many steps ended in every way, each beside one without us (make scenarios); docs/endings.md is written from the result.
+"""Many steps ended in every way, each beside one without us (make scenarios); the result goes to docs/endings.md.
 
 ENDINGS=N sets how many of each kind there are. The delay is the median over the pairs of the time from the end of the
 last task to srun's return.
