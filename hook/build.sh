@@ -28,8 +28,9 @@ build() {
 cd "$here"
 trap 'rm -f "$out"/.*."$$"' EXIT
 if [ -f intercept.c ]; then
-  build libgreyhound_hook.so call.c comm.c counters.c cuda.c directory.c elf.c env.c graph.c group.c identity.c \
-    intercept.c log.c preload.c resolve.c ring.c session.c
+  # what every call passes first, side by side
+  build libgreyhound_hook.so call.c comm.c ring.c counters.c group.c session.c resolve.c intercept.c \
+    graph.c cuda.c directory.c elf.c env.c identity.c log.c preload.c
 fi
 build libgreyhound_reader.so reader.c
 cp include/greyhound_ring.h "$out/.greyhound_ring.h.$$"

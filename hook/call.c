@@ -6,7 +6,7 @@ __thread struct gh_thread gh_thread;
 /* Bytes of an element by ncclDataType_t; unknown types count as one byte. */
 static const uint8_t type_bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
-bool gh_failed(ncclResult_t result) {
+GH_HOT bool gh_failed(ncclResult_t result) {
   return result != GH_NCCL_SUCCESS && result != GH_NCCL_IN_PROGRESS;
 }
 
@@ -21,10 +21,11 @@ static uint32_t kind_of(uint8_t op) {
   return op < GH_OP_SEND ? GH_COUNT_COLLECTIVE : 0;
 }
 
-static void start(struct gh_call *call, uint64_t comm) {
+GH_HOT static void start(struct gh_call *call, uint64_t comm) {
   struct gh_record *r = &call->record;
   gh_thread.depth++;
   if (!call->recorded) return;
+  gh_ring_expect();
   r->t_ns = gh_now_ns();
   r->comm = comm;
   r->thread = gh_thread_id();
@@ -34,14 +35,14 @@ static void start(struct gh_call *call, uint64_t comm) {
 
 /* Instead of a record: as many as a reader would find at top level (trace/records.py), so that
  * iterations can be counted through a muted window. */
-void gh_call_muted(const struct gh_call *call) {
+GH_HOT void gh_call_muted(const struct gh_call *call) {
   if (call->recorded || (call->record.flags & GH_REC_CAPTURED)) return;
   __atomic_fetch_add(&gh_ring->muted_calls, 1, __ATOMIC_RELAXED);
 }
 
 /* Issued now, or kept for a graph: only what is issued is counted. */
-static void count(struct gh_call *call, struct gh_member *m, uint32_t kind, int peer,
-                  cudaStream_t stream) {
+GH_HOT static void count(struct gh_call *call, struct gh_member *m, uint32_t kind, int peer,
+                         cudaStream_t stream) {
   uint64_t capture;
   if (GH_UNLIKELY(__atomic_load_n(&gh_captures, __ATOMIC_RELAXED)) &&
       gh_cuda_capturing(stream, &capture, gh_thread.caller)) {
@@ -62,11 +63,13 @@ static void count(struct gh_call *call, struct gh_member *m, uint32_t kind, int 
 }
 
 /* False: not to be looked at, forward alone. */
-bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size_t elements, int dtype,
-                  int redop, int peer, cudaStream_t stream) {
+GH_HOT bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size_t elements,
+                         int dtype, int redop, int peer, cudaStream_t stream) {
   if (!gh_present()) return false;
   struct gh_member *m = gh_comm_find(comm);
   if (GH_UNLIKELY(!m)) return false;
+  __builtin_prefetch(m->shared, 1);
+  __builtin_prefetch(m->collectives, 1);
   if (GH_UNLIKELY(__atomic_load_n(&m->shared->state, __ATOMIC_RELAXED) == GH_COMM_PENDING))
     gh_comm_learn(m);
   uint64_t size = (unsigned)dtype < sizeof type_bytes ? type_bytes[dtype] : 1;
@@ -91,7 +94,7 @@ bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size_t elem
 }
 
 /* Everything that isn't data on a communicator. Only where gh_present(). */
-void gh_call_other(struct gh_call *call, uint8_t op, uint64_t comm) {
+GH_HOT void gh_call_other(struct gh_call *call, uint8_t op, uint64_t comm) {
   call->recorded = !gh_muted();
   call->count = NULL;
   call->record = (struct gh_record){.group = gh_thread.group,
@@ -103,7 +106,7 @@ void gh_call_other(struct gh_call *call, uint8_t op, uint64_t comm) {
   start(call, comm);
 }
 
-void gh_call_end(struct gh_call *call, ncclResult_t result) {
+GH_HOT void gh_call_end(struct gh_call *call, ncclResult_t result) {
   struct gh_record *r = &call->record;
   gh_thread.depth--;
   if (GH_UNLIKELY(gh_failed(result))) {

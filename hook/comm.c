@@ -5,43 +5,64 @@
 #include "hook.h"
 
 #define MEMBERS 4096 /* live ones; the ring shows the first 512 */
-#define MAP (4 * MEMBERS)
+#define NEAR 192
+#define NEAR_TRIES 16
+#define FAR (4 * MEMBERS)
 #define TOMB ((ncclComm_t)1)
 
 static struct gh_member members[MEMBERS];
 static uint32_t members_high; /* entries ever used */
-static struct {
+struct entry {
   ncclComm_t comm;
   struct gh_member *member;
-} map[MAP];
+};
+/* Nearly always all are in the small table, within one page; the rest in the large one. */
+GH_HOT_DATA static struct entry near_map[NEAR] __attribute__((aligned(GH_PAGE_BYTES))) = {{0}};
+static struct entry far_map[FAR];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static uint32_t map_start(ncclComm_t comm) {
-  return (uint32_t)(((uintptr_t)comm >> 4) * 0x9e3779b97f4a7c15u >> 40) % MAP;
+static uint32_t hash_of(ncclComm_t comm) {
+  return (uint32_t)(((uintptr_t)comm >> 4) * 0x9e3779b97f4a7c15u >> 40);
 }
 
-/* Without the lock: the pointer is stored last, and the caller holds the communicator alive. */
-static struct gh_member *lookup(ncclComm_t comm) {
-  for (uint32_t i = 0, at = map_start(comm); i < MAP; i++, at = (at + 1) % MAP) {
-    ncclComm_t found = __atomic_load_n(&map[at].comm, __ATOMIC_ACQUIRE);
-    if (found == comm) return __atomic_load_n(&map[at].member, __ATOMIC_RELAXED);
+/* The `i`th place where the communicator may be; NULL when there are no more. */
+static inline struct entry *place(uint32_t hash, uint32_t i) {
+  if (i < NEAR_TRIES) return &near_map[(hash + i) % NEAR];
+  return i < NEAR_TRIES + FAR ? &far_map[(hash + i) % FAR] : NULL;
+}
+
+/* From the first place where it may be: all places before the one it has are taken, or were. */
+GH_HOT static struct entry *find(ncclComm_t comm) {
+  uint32_t hash = hash_of(comm);
+  struct entry *at;
+  for (uint32_t i = 0; (at = place(hash, i)); i++) {
+    ncclComm_t found = __atomic_load_n(&at->comm, __ATOMIC_ACQUIRE);
+    if (found == comm) return at;
     if (!found) break;
   }
   return NULL;
 }
 
+/* Without the lock: the pointer is stored last, and the caller holds the communicator alive. */
+GH_HOT static struct gh_member *lookup(ncclComm_t comm) {
+  struct entry *at = find(comm);
+  return at ? __atomic_load_n(&at->member, __ATOMIC_RELAXED) : NULL;
+}
+
 static void unmap(ncclComm_t comm) {
-  for (uint32_t i = 0, at = map_start(comm); i < MAP && map[at].comm; i++, at = (at + 1) % MAP)
-    if (map[at].comm == comm) __atomic_store_n(&map[at].comm, TOMB, __ATOMIC_RELEASE);
+  struct entry *at;
+  while ((at = find(comm))) __atomic_store_n(&at->comm, TOMB, __ATOMIC_RELEASE);
 }
 
 static void bind_locked(struct gh_member *member, ncclComm_t comm) {
   unmap(comm); /* a stale entry of the same pointer, freed past the hook */
-  uint32_t at = map_start(comm);
-  while (map[at].comm && map[at].comm != TOMB) at = (at + 1) % MAP;
+  uint32_t hash = hash_of(comm), i = 0;
+  struct entry *at = place(hash, 0);
+  while (at && at->comm && at->comm != TOMB) at = place(hash, ++i);
+  if (!at) return; /* never: there are more places than members */
   member->comm = comm;
-  __atomic_store_n(&map[at].member, member, __ATOMIC_RELAXED);
-  __atomic_store_n(&map[at].comm, comm, __ATOMIC_RELEASE);
+  __atomic_store_n(&at->member, member, __ATOMIC_RELAXED);
+  __atomic_store_n(&at->comm, comm, __ATOMIC_RELEASE);
 }
 
 /* A row of the ring's table: a fresh one, else one whose communicator is gone, else none. */
@@ -149,7 +170,7 @@ static struct gh_member *adopt(ncclComm_t comm) {
 }
 
 /* NULL only for a null pointer or when 4,096 communicators live. */
-struct gh_member *gh_comm_find(ncclComm_t comm) {
+GH_HOT struct gh_member *gh_comm_find(ncclComm_t comm) {
   if (!comm) return NULL;
   struct gh_member *m = lookup(comm);
   if (GH_UNLIKELY(!m)) m = adopt(comm);

@@ -15,8 +15,8 @@ static uint32_t start_of(uint64_t comm, uint32_t kind, int32_t peer) {
 }
 
 /* The slot with this key; else NULL, and in *free_slot one to take, if any is left. */
-static struct gh_count *probe(uint64_t comm, uint32_t kind, int32_t peer,
-                              struct gh_count **free_slot) {
+GH_HOT static struct gh_count *probe(uint64_t comm, uint32_t kind, int32_t peer,
+                                     struct gh_count **free_slot) {
   struct gh_count *slots = gh_ring_at(GH_OFF_COUNTS);
   uint32_t start = start_of(comm, kind, peer);
   *free_slot = NULL;
@@ -33,7 +33,7 @@ static struct gh_count *probe(uint64_t comm, uint32_t kind, int32_t peer,
 }
 
 /* NULL when the table is full, which is said in the ring's flags. */
-struct gh_count *gh_count_of(uint64_t comm, uint32_t kind, int32_t peer) {
+GH_HOT struct gh_count *gh_count_of(uint64_t comm, uint32_t kind, int32_t peer) {
   struct gh_count *free_slot;
   struct gh_count *slot = probe(comm, kind, peer, &free_slot);
   if (slot) return slot;

@@ -26,7 +26,7 @@ struct set {
   struct tally *tallies;
 };
 
-uint32_t gh_captures;
+GH_HOT_DATA uint32_t gh_captures = 0;
 static uint64_t begun; /* captures so far: names the only one there is where CUDA gives no id */
 static struct set *buckets[256];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

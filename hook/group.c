@@ -6,7 +6,7 @@
 #define JOURNAL (sizeof gh_thread.journal / sizeof gh_thread.journal[0])
 
 /* A call inside the group: what its end will launch. */
-void gh_group_call(uint64_t comm, uint64_t bytes, struct gh_count *count) {
+GH_HOT void gh_group_call(uint64_t comm, uint64_t bytes, struct gh_count *count) {
   struct gh_thread *t = &gh_thread;
   if (t->group_calls && t->group_comm != comm) t->group_mixed = true;
   t->group_comm = comm;
@@ -19,7 +19,7 @@ void gh_group_call(uint64_t comm, uint64_t bytes, struct gh_count *count) {
     t->group_overflow = true;
 }
 
-static void begin(void) {
+GH_HOT static void begin(void) {
   static uint32_t groups;
   struct gh_thread *t = &gh_thread;
   if (t->group_depth++) return;
@@ -37,7 +37,7 @@ static void take_back(void) {
   if (t->group_overflow) gh_ring_flag(GH_FLAG_UNCOUNTED);
 }
 
-GH_EXPORT ncclResult_t ncclGroupStart(void) {
+GH_HOT GH_EXPORT ncclResult_t ncclGroupStart(void) {
   typedef ncclResult_t (*real_fn)(void);
   real_fn real = (real_fn)gh_real(GH_FN_GroupStart, GH_CALLER);
   if (!real) return GH_NCCL_INTERNAL_ERROR;
@@ -52,7 +52,7 @@ GH_EXPORT ncclResult_t ncclGroupStart(void) {
 typedef ncclResult_t (*end_fn)(void *);
 
 /* ncclGroupEnd has no argument; passing one to it is harmless in every ABI that NCCL runs on. */
-static ncclResult_t end(end_fn real, void *info, uint8_t op) {
+GH_HOT static ncclResult_t end(end_fn real, void *info, uint8_t op) {
   struct gh_thread *t = &gh_thread;
   if (t->depth || !t->group_depth) return real(info);
   struct gh_call call;
@@ -78,7 +78,7 @@ static ncclResult_t end(end_fn real, void *info, uint8_t op) {
   return result;
 }
 
-GH_EXPORT ncclResult_t ncclGroupEnd(void) {
+GH_HOT GH_EXPORT ncclResult_t ncclGroupEnd(void) {
   end_fn real = (end_fn)gh_real(GH_FN_GroupEnd, GH_CALLER);
   return real ? end(real, NULL, GH_OP_GROUP) : GH_NCCL_INTERNAL_ERROR;
 }

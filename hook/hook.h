@@ -13,6 +13,10 @@
 
 #define GH_EXPORT __attribute__((visibility("default")))
 #define GH_CALLER ((uintptr_t)__builtin_return_address(0))
+/* On the way of every call. Together in few pages: after other work, what a call costs is mostly
+ * looking up its pages and cache lines again. */
+#define GH_HOT __attribute__((hot))
+#define GH_HOT_DATA __attribute__((section("gh_hot")))
 #define GH_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 /* env.c */
@@ -83,6 +87,7 @@ extern struct gh_header *gh_ring; /* NULL until the first communicator */
 const char *gh_ring_create(const char *directory);
 void gh_ring_leave(void); /* at the exit */
 void gh_ring_publish(void);
+void gh_ring_expect(void);
 void gh_ring_write(const struct gh_record *record);
 void gh_ring_flag(uint32_t flag);
 struct gh_inflight *gh_inflight_enter(uint32_t op, uint64_t comm, uint32_t seq, uint64_t t_ns);

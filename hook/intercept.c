@@ -8,7 +8,7 @@
   if (!gh_thread.depth) gh_thread.caller = GH_CALLER
 
 #define DEFINE_DATA(name, op, params, arguments, count, dtype, redop, peer)                 \
-  GH_EXPORT ncclResult_t nccl##name params {                                                \
+  GH_HOT GH_EXPORT ncclResult_t nccl##name params {                                         \
     REAL(name, params);                                                                     \
     struct gh_call call;                                                                    \
     if (!gh_call_data(&call, op, comm, (size_t)(count), dtype, (int)(redop), peer, stream)) \

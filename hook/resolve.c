@@ -35,7 +35,7 @@ struct caller {
   void *real[GH_FN_COUNT];
 };
 static struct caller callers[CALLERS];
-static uint32_t caller_count;
+GH_HOT_DATA static uint32_t caller_count = 0;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 typedef void *(*dlsym_fn)(void *, const char *);
@@ -187,7 +187,7 @@ static void *resolve(const char *name, uintptr_t caller) {
   return found;
 }
 
-static struct caller *known_caller(uintptr_t address) {
+GH_HOT static struct caller *known_caller(uintptr_t address) {
   uint32_t n = __atomic_load_n(&caller_count, __ATOMIC_ACQUIRE);
   for (uint32_t i = 0; i < n; i++)
     if (address >= callers[i].low && address < callers[i].high) return &callers[i];
@@ -230,12 +230,12 @@ static void pin(const void *function) {
     open_library(object.name, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-static struct caller *row_of(uintptr_t caller) {
+GH_HOT static struct caller *row_of(uintptr_t caller) {
   struct caller *row = known_caller(caller);
   return GH_UNLIKELY(!row) ? add_caller(caller) : row;
 }
 
-void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller) {
+GH_HOT void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller) {
   struct caller *row = row_of(caller);
   void *real = row ? __atomic_load_n(&row->real[fn], __ATOMIC_ACQUIRE) : NULL;
   if (GH_UNLIKELY(!real)) {
@@ -259,7 +259,7 @@ void *gh_resolve_first(const enum gh_fn *fns, size_t n, uintptr_t caller) {
   return NULL;
 }
 
-void *gh_real(enum gh_fn fn, uintptr_t caller) {
+GH_HOT void *gh_real(enum gh_fn fn, uintptr_t caller) {
   static bool said[GH_FN_COUNT];
   void *real = gh_resolve_optional(fn, caller);
   if (GH_UNLIKELY(!real) && !__atomic_exchange_n(&said[fn], true, __ATOMIC_RELAXED))

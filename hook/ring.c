@@ -12,8 +12,8 @@
 #define MIN_RECORDS 1024
 #define MAX_RECORDS 4194304
 
-struct gh_header *gh_ring;
-static uint64_t mask;
+GH_HOT_DATA struct gh_header *gh_ring = NULL;
+GH_HOT_DATA static uint64_t mask = 0;
 static char ring_name[64];
 static char *made_in; /* the step directory */
 
@@ -96,11 +96,12 @@ static void fill_header(struct gh_header *h, uint64_t records, uint64_t bytes, u
 /* From here on readers take it for a ring. */
 void gh_ring_publish(void) { __atomic_store_n(&gh_ring->magic, GH_MAGIC, __ATOMIC_RELEASE); }
 
+/* Populated: a page is never first touched within a call. */
 static const char *map_file(int fd, const char *name, uint64_t records, uint64_t start) {
   uint64_t bytes = GH_OFF_RECORDS + records * GH_RECORD_BYTES;
   const char *failed = reserve(fd, name, bytes);
   if (failed) return failed;
-  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (at == MAP_FAILED) return because("can't map", name);
   fill_header(at, records, bytes, start);
   mask = records - 1;
@@ -141,20 +142,26 @@ void gh_ring_leave(void) {
   if (made_in) gh_directory_tidy(made_in, ring_name);
 }
 
+/* The place of the next record, most likely: on its way here while the call runs. */
+GH_HOT void gh_ring_expect(void) {
+  struct gh_record *slots = gh_ring_at(GH_OFF_RECORDS);
+  __builtin_prefetch(&slots[__atomic_load_n(&gh_ring->head, __ATOMIC_RELAXED) & mask], 1);
+}
+
 void gh_ring_flag(uint32_t flag) {
   __atomic_fetch_or(&gh_ring->hook_flags, flag, __ATOMIC_RELAXED);
 }
 
 /* Claims the slot of `index`; false when a writer a whole lap behind still holds it, or one a lap
  * ahead has been here: this record is then given up, so that a committed slot never changes. */
-static bool claim(struct gh_record *slot, uint64_t index) {
+GH_HOT static bool claim(struct gh_record *slot, uint64_t index) {
   uint64_t old = __atomic_load_n(&slot->commit, __ATOMIC_RELAXED);
   if (old > index || (!old && index > mask)) return false;
   return __atomic_compare_exchange_n(&slot->commit, &old, 0, false, __ATOMIC_RELAXED,
                                      __ATOMIC_RELAXED);
 }
 
-void gh_ring_write(const struct gh_record *record) {
+GH_HOT void gh_ring_write(const struct gh_record *record) {
   struct gh_record *slots = gh_ring_at(GH_OFF_RECORDS);
   uint64_t index = __atomic_fetch_add(&gh_ring->head, 1, __ATOMIC_RELAXED);
   struct gh_record *slot = &slots[index & mask];
@@ -168,7 +175,8 @@ void gh_ring_write(const struct gh_record *record) {
 }
 
 /* NULL when all 16 are taken: the call is then only not visible while it runs. */
-struct gh_inflight *gh_inflight_enter(uint32_t op, uint64_t comm, uint32_t seq, uint64_t t_ns) {
+GH_HOT struct gh_inflight *gh_inflight_enter(uint32_t op, uint64_t comm, uint32_t seq,
+                                             uint64_t t_ns) {
   uint32_t tid = gh_thread_id();
   for (uint32_t i = 0; i < GH_INFLIGHT_SLOTS; i++) {
     uint32_t at = (gh_thread.inflight_hint + i) % GH_INFLIGHT_SLOTS;
@@ -187,7 +195,7 @@ struct gh_inflight *gh_inflight_enter(uint32_t op, uint64_t comm, uint32_t seq, 
   return NULL;
 }
 
-void gh_inflight_leave(struct gh_inflight *slot) {
+GH_HOT void gh_inflight_leave(struct gh_inflight *slot) {
   if (!slot) return;
   __atomic_store_n(&slot->t_enter_ns, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&slot->tid, 0, __ATOMIC_RELEASE);

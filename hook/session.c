@@ -8,10 +8,10 @@
 
 #include "hook.h"
 
-int gh_life = GH_INERT;
-uint32_t gh_mode_seen = GH_MODE_OBSERVE;
+GH_HOT_DATA int gh_life = GH_INERT;
+GH_HOT_DATA uint32_t gh_mode_seen = GH_MODE_OBSERVE;
 
-uint32_t gh_thread_id(void) {
+GH_HOT uint32_t gh_thread_id(void) {
   if (GH_UNLIKELY(!gh_thread.id)) gh_thread.id = (uint32_t)syscall(SYS_gettid);
   return gh_thread.id;
 }

@@ -1,9 +1,12 @@
 """What the hook adds to a call: python -m greyhound.bench.hook (in the repository, with a C compiler)."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from greyhound.bench.output import Measured, report
@@ -12,58 +15,124 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 HOOK = REPOSITORY / "greyhound" / "_native" / "libgreyhound_hook.so"
 _ROUND_CALLS = 20_000
 _PAIRS = 7
+_ITERATIONS, _ITERATION_CALLS = 20, 500
+_STREAMS = (
+    # what it stands for, ns between calls, bytes that are walked through between them
+    ("calls back to back", 0, 0),
+    ("5,000 calls/s, 1 MiB walked through between them", 200_000, 1 << 20),
+)
 
 
-def build(folder: Path) -> Path:
-    """Compile the timing program and the NCCL that does nothing; CalledProcessError if the compiler fails."""
+@dataclass(frozen=True)
+class Stream:
+    """Calls past the hook or through it: percentiles and mean of a call, median of an iteration's sum, all in ns."""
+
+    p50_ns: float
+    p99_ns: float
+    p999_ns: float
+    mean_ns: float
+    iteration_ns: float
+
+
+def build(folder: Path) -> None:
+    """Compile the timing programs and the NCCL that does nothing; CalledProcessError if the compiler fails."""
     compiler = shutil.which(os.environ.get("CC", "cc")) or "cc"
-    nccl, program = folder / "libnccl.so.2", folder / "bench_call"
+    nccl = folder / "libnccl.so.2"
     null_nccl = REPOSITORY / "tests" / "hook" / "native" / "null_nccl.c"
     shared = [compiler, "-O2", "-fPIC", "-shared", "-Wl,-soname,libnccl.so.2", "-o", str(nccl), str(null_nccl)]
-    source = REPOSITORY / "hook" / "bench_call.c"
-    linked = [compiler, "-O2", "-pthread", "-D_GNU_SOURCE", "-o", str(program), str(source), str(nccl)]
     subprocess.run(shared, check=True)
-    subprocess.run([*linked, "-Wl,-rpath,$ORIGIN"], check=True)
-    return program
+    for name in ("bench_call", "bench_stream"):
+        source = REPOSITORY / "hook" / f"{name}.c"
+        linked = [compiler, "-O2", "-pthread", "-D_GNU_SOURCE", "-o", str(folder / name), str(source), str(nccl)]
+        subprocess.run([*linked, "-Wl,-rpath,$ORIGIN"], check=True)
 
 
-def nanoseconds(program: Path, threads: int, step_dir: Path | None) -> float:
-    """One run's best round, in ns a call; with `step_dir` under the hook."""
+@contextlib.contextmanager
+def step_directory() -> Iterator[Path]:
+    """A step directory for one run. The hook empties and removes it at the exit, as nobody has it locked."""
+    with tempfile.TemporaryDirectory(prefix="greyhound-bench-", dir="/dev/shm") as folder:
+        yield Path(folder) / "step"
+
+
+def run(program: Path, *arguments: object, step_dir: Path | None = None) -> list[list[float]]:
+    """The numbers that a program prints, by line; with `step_dir` under the hook."""
     environment = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "GREYHOUND_DIR")}
     if step_dir is not None:
         environment |= {"LD_PRELOAD": str(HOOK), "GREYHOUND_DIR": str(step_dir)}
-    command = [str(program), str(_ROUND_CALLS), str(threads)]
-    return float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    command = [str(program), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return [[float(word) for word in line.split()] for line in done.stdout.splitlines()]
 
 
 def pair(program: Path, threads: int) -> tuple[float, float]:
-    """Without and with the hook, each the median of runs taken in turn."""
+    """Best round of a run in ns a call, without and with the hook: the medians of runs taken in turn."""
     without, under = [], []
     for _ in range(_PAIRS):
-        without.append(nanoseconds(program, threads, None))
-        with tempfile.TemporaryDirectory(prefix="greyhound-bench-", dir="/dev/shm") as step_dir:
-            under.append(nanoseconds(program, threads, Path(step_dir)))
+        without.append(run(program, _ROUND_CALLS, threads)[0][0])
+        with step_directory() as step_dir:
+            under.append(run(program, _ROUND_CALLS, threads, step_dir=step_dir)[0][0])
     return sorted(without)[_PAIRS // 2], sorted(under)[_PAIRS // 2]
 
 
-def measure() -> list[Measured]:
-    """Nanoseconds a call; the target is for one thread, two threads share one ring."""
+def best_rounds(folder: Path) -> list[Measured]:
+    """Nanoseconds a call in a tight loop; two threads share one ring."""
     figures = []
-    with tempfile.TemporaryDirectory() as folder:
-        program = build(Path(folder))
-        for threads, target in ((1, 100.0), (2, 200.0)):
-            without, under = pair(program, threads)
-            name = f"hook, {threads} thread{'s' if threads > 1 else ''}"
-            figures.append(
-                Measured(
-                    f"{name}: a call takes {without:.1f} ns without, {under:.1f} ns with; added",
-                    under - without,
-                    "ns",
-                    target,
-                    "less",
-                )
-            )
+    for threads, target in ((1, 100.0), (2, 200.0)):
+        without, under = pair(folder / "bench_call", threads)
+        name = f"hook, {threads} thread{'s' if threads > 1 else ''}"
+        text = f"{name}: a call takes {without:.1f} ns without, {under:.1f} ns with; added"
+        figures.append(Measured(text, under - without, "ns", target, "less"))
     return figures
+
+
+def stream(folder: Path, gap_ns: int, chill_bytes: int, *mode: str) -> tuple[Stream, Stream, int]:
+    """Past the hook, through it, and the page faults on the way: iterations in turn within one run."""
+    with step_directory() as step_dir:
+        arguments = (_ITERATIONS, _ITERATION_CALLS, gap_ns, chill_bytes, *mode)
+        past, through, faults = run(folder / "bench_stream", *arguments, step_dir=step_dir)
+    return Stream(*past), Stream(*through), int(sum(faults))
+
+
+def streams(folder: Path) -> list[Measured]:
+    """The tail of a call, the time stolen from an iteration, and page faults, of each stream."""
+    figures = []
+    for name, gap_ns, chill_bytes in _STREAMS:
+        past, through, faults = stream(folder, gap_ns, chill_bytes)
+        figures += tails(name, past, through) + stolen(name, past, through)
+        figures.append(Measured(f"hook, {name}: page faults after the warm-up", faults, "", 0.0, "less"))
+        past, through, _ = stream(folder, gap_ns, chill_bytes, "muted")
+        text = f"hook muted, {name}: median added"
+        figures.append(Measured(text, through.p50_ns - past.p50_ns, "ns", 100.0, "less"))
+    return figures
+
+
+def tails(name: str, past: Stream, through: Stream) -> list[Measured]:
+    """What the slowest call of 100 and of 1,000 has more with the hook."""
+    figures = []
+    for percentile, without, under in (
+        ("99th", past.p99_ns, through.p99_ns),
+        ("99.9th", past.p999_ns, through.p999_ns),
+    ):
+        text = f"hook, {name}: {percentile} percentile {without:.0f} ns past it, {under:.0f} ns through it; added"
+        figures.append(Measured(text, (under - without) / 1e3, "us", 2.0, "less"))
+    return figures
+
+
+def stolen(name: str, past: Stream, through: Stream) -> list[Measured]:
+    """From an iteration: as the median difference of the sums, and as calls times the median that a call adds."""
+    whole_us = (through.iteration_ns - past.iteration_ns) / 1e3
+    calls_us = _ITERATION_CALLS * (through.p50_ns - past.p50_ns) / 1e3
+    ratio = through.iteration_ns / past.iteration_ns
+    text = f"hook, {name}: an iteration of {_ITERATION_CALLS} calls, {ratio:.1f} times the time in calls; stolen"
+    by_calls = f"hook, {name}: {_ITERATION_CALLS} calls times what the median call adds"
+    return [Measured(text, whole_us, "us", 50.0, "less"), Measured(by_calls, calls_us, "us", 50.0, "less")]
+
+
+def measure() -> list[Measured]:
+    """All figures; the programs are built anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        build(Path(folder))
+        return best_rounds(Path(folder)) + streams(Path(folder))
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@
 #define GH_RECORD_BYTES 64
 #define GH_DEFAULT_CAPACITY 65536 /* records; a power of two */
 
-/* page 0: identity, head, state, in-flight calls */
+/* page 0: identity, head, state, in-flight calls, and all else that each call looks at */
 #define GH_OFF_HEAD 192
 #define GH_OFF_STATE 256
+#define GH_OFF_MODE 320 /* a control word, see page 1 */
 #define GH_OFF_INFLIGHT 1024
 #define GH_INFLIGHT_SLOTS 16
 #define GH_INFLIGHT_BYTES 64
 /* page 1: control words, written by the analyzer, one cache line each */
-#define GH_OFF_MODE 4096
 #define GH_OFF_FREEZE_EPOCH 4160
 #define GH_OFF_FREEZE_PHASE 4224
 #define GH_OFF_FREEZE_DEADLINE 4288

@@ -180,6 +180,13 @@ def test_first_calls_of_eight_threads_at_once(runner: Runner) -> None:
     assert all(len(ring.ops()) == 24 and len(ring.comms) <= 8 for ring in runner.rings())
 
 
+def test_no_page_faults_after_the_warm_up(runner: Runner) -> None:
+    """Once round the ring, each page of which would be one; a kernel that moves pages may cause a few."""
+    minor, major = map(int, runner.program("faults", CALLS="20000").split())
+    ring = runner.ring()
+    assert ring.head > ring.capacity and minor < 10 and major == 0
+
+
 def test_reader_counts_what_was_overrun(runner: Runner) -> None:
     runner.program("threads", CALLS="200", GREYHOUND_RING_RECORDS="1024")
     ring = runner.ring()

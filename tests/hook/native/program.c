@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -254,6 +255,23 @@ static void stepwise(void) {
   }
 }
 
+/* Page faults of this thread while it goes once round the ring, everything having been used before.
+ */
+static void faults(void) {
+  struct rusage before, after;
+  ncclComm_t c[3] = {world(1), world(2), world(3)};
+  for (int i = 0, n = env_number("CALLS", 70000); i < n; i++) {
+    if (i == 100) getrusage(RUSAGE_THREAD, &before);
+    CHECK(ncclGroupStart());
+    CHECK(ncclSend(a, 1, 7, i % 4, c[i % 3], STREAM));
+    CHECK(ncclRecv(a, 1, 7, i % 4, c[i % 3], STREAM));
+    CHECK(ncclGroupEnd());
+    CHECK(ncclAllReduce(a, b, 1, 7, 0, c[i % 3], STREAM));
+  }
+  getrusage(RUSAGE_THREAD, &after);
+  printf("%ld %ld\n", after.ru_minflt - before.ru_minflt, after.ru_majflt - before.ru_majflt);
+}
+
 static void errors(void) {
   ncclComm_t c = world(1);
   printf("result %d\n", ncclAllReduce(a, b, 10, 7, 0, c, STREAM));
@@ -296,6 +314,7 @@ static const struct {
                  {"environment_stays", environment_stays},
                  {"show_environment", show_environment},
                  {"stepwise", stepwise},
+                 {"faults", faults},
                  {"errors", errors},
                  {"unknown", unknown},
                  {"all_devices", all_devices},
