@@ -62,7 +62,7 @@ class OfflineRun:
     def __init__(self, method: Method) -> None:
         """``method`` must be fresh."""
         self._method = method
-        self._n = 0
+        self.n = 0
         self._last: int | None = None
         self._open: _Open | None = None
         self._episodes: list[Episode] = []
@@ -70,12 +70,17 @@ class OfflineRun:
         self._regimes: list[Regime] = []
         self._recent: list[tuple[int, float]] = []
 
+    @property
+    def healthy_s(self) -> float | None:
+        """Seconds of a healthy iteration as the method knows it now."""
+        return self._method.healthy_s
+
     def feed(self, iteration: int, seconds: float) -> list[Finding]:
         """The next iteration's time (positive, finite); what the method says to it."""
         if self._last is not None and iteration <= self._last:
             self._leave_open()
         self._last = iteration
-        self._n += 1
+        self.n += 1
         self._remember(iteration, seconds)
         findings = self._method.update(iteration, seconds)
         for finding in findings:
@@ -93,7 +98,7 @@ class OfflineRun:
         """What was said so far."""
         open_episode = [self._open_as_episode(self._open)] if self._open else []
         episodes = self._episodes + open_episode
-        return Analysis(self._n, self._method.healthy_s, episodes, list(self._minor), list(self._regimes))
+        return Analysis(self.n, self.healthy_s, episodes, list(self._minor), list(self._regimes))
 
     def _remember(self, iteration: int, seconds: float) -> None:
         if self._open is not None:
