@@ -8,9 +8,14 @@ COMMANDS = {
     "launch": "greyhound.cli.launch",
     "status": "greyhound.cli.status",
     "events": "greyhound.cli.events",
+    "set": "greyhound.cli.set",
+    "ab": "greyhound.cli.ab",
     "inject": "greyhound.cli.inject",
     "sandbox": "greyhound.cli.sandbox",
+    "doctor": "greyhound.cli.doctor",
     "report": "greyhound.cli.report",
+    "detect": "greyhound.cli.detect",
+    "trace": "greyhound.cli.trace",
     "selftest": "greyhound.cli.selftest",
 }
 
