@@ -111,10 +111,10 @@ install_python() {
     return 0
   fi
   install_torch
-  say "Python packages: greyhound with [control,megatron,dev]"
+  say "Python packages: greyhound with [control,plot,megatron,dev]"
   pip_quiet install -q --no-warn-script-location "setuptools>=68" wheel 2>"$root/build/pip.log" \
     || { tail -n 20 "$root/build/pip.log" >&2; fail "pip failed; the whole log: build/pip.log"; }
-  pip_quiet install -q --no-build-isolation --no-warn-script-location -e ".[control,megatron,dev]" \
+  pip_quiet install -q --no-build-isolation --no-warn-script-location -e ".[control,plot,megatron,dev]" \
     2>"$root/build/pip.log" || { tail -n 20 "$root/build/pip.log" >&2; fail "pip failed; the whole log: build/pip.log"; }
   fingerprint >"$stamp"
 }
