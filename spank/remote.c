@@ -23,7 +23,8 @@
 static struct {
   struct gh_step step;
   struct gh_root root; /* where we started the waiter */
-  pid_t waiter;        /* 0: this step is not watched here */
+  pid_t waiter;        /* 0: this step is not watched here, or its end came */
+  bool was_watched;
   uint32_t tasks_left;
   pid_t last_exit;
   bool signalled; /* a task was ended by a signal: so may our process have been */
@@ -117,6 +118,7 @@ static int start(spank_t spank, const struct gh_spec *spec, const char *token,
   if (pid > 0 && set_environment(spank, &state.step) == 0) {
     state.root = gh_root_here();
     state.waiter = pid;
+    state.was_watched = true;
     state.tasks_left = state.step.tasks_here;
     return 0;
   }
@@ -313,4 +315,6 @@ void gh_remote_task_exit(spank_t spank) {
 void gh_remote_exit(void) {
   state.signalled = true; /* whoever comes this way was killed with its step */
   finish(BACKSTOP_STOP_MS);
+  /* Where the whole step was killed, so may the remover have been; by now nobody kills. */
+  if (state.was_watched) remove_directory();
 }

@@ -85,6 +85,7 @@ static void run_child(const struct gh_child *child, pid_t parent) {
   if (!become(&child->who)) _exit(REFUSED);
   /* After the change of identity, which clears it. */
   prctl(PR_SET_PDEATHSIG, GH_STOP_SIGNAL);
+  setpgid(0, 0); /* so that all that it starts can be named at once */
   if (getppid() != parent) _exit(REFUSED);
   setrlimit(RLIMIT_CORE, &no_core);
   umask(027);
@@ -130,6 +131,8 @@ static bool gone_within(pid_t pid, int limit_ms, int *status) {
 enum gh_end gh_spawn_stop(pid_t pid, int grace_ms) {
   int status = 0;
   if (gone(pid, &status)) return status ? GH_END_FAILED : GH_END_EARLY;
+  /* The step's end waits for them: the niceness that was for the training's sake ends here. */
+  setpriority(PRIO_PGRP, (id_t)pid, getpriority(PRIO_PROCESS, 0));
   kill(pid, GH_STOP_SIGNAL);
   if (gone_within(pid, grace_ms, &status)) return GH_END_CLEAN;
   kill(pid, SIGKILL);

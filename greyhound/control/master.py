@@ -4,7 +4,6 @@ STOP (child.py): drains the nodes' goodbyes for at most DRAIN_S, writes `end`, e
 """
 
 import logging
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +16,12 @@ from greyhound.control.inbox import Inbox
 from greyhound.control.job import Job
 from greyhound.control.logs import log_to
 from greyhound.control.messages import AbMeasure, Bye, Message, encode
-from greyhound.control.node import PARENT_DIED, Stopper
 from greyhound.control.notify import Notifier, NotifyError
 from greyhound.control.owner import Owner
 from greyhound.control.record import Record, open_record
 from greyhound.control.requests import RequestBox
 from greyhound.control.status import FILE, StatusWriter
+from greyhound.control.stopper import PARENT_DIED, Stopper, leave
 
 DRAIN_S = 0.8
 ROUND_S = 0.2
@@ -37,7 +36,14 @@ log = logging.getLogger(__name__)
 class Master:
     """Takes messages from a bus until told to stop; tests drive it with a MemoryBus."""
 
-    def __init__(self, arguments: NodeArguments, record: Record, notifier: Notifier | None = None) -> None:
+    def __init__(
+        self,
+        arguments: NodeArguments,
+        record: Record,
+        notifier: Notifier | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._sleep = sleep
         self._events = EventLog(record.folder / "events.jsonl", arguments.name)
         self._status = StatusWriter(arguments.step_dir / FILE, record.folder / FILE)
         self._notifier = notifier
@@ -94,7 +100,7 @@ class Master:
         self._owner.step(time.time())
         self.publish_status()
         # A thousand nodes send all the time: reading at each message would be a round a message.
-        time.sleep(max(0.0, wait_s - (time.monotonic() - begun_s)))
+        self._sleep(max(0.0, wait_s - (time.monotonic() - begun_s)))
 
     def _listen(self, bus: Bus) -> None:
         now_s = time.monotonic()
@@ -261,7 +267,7 @@ def main() -> int:
     except rendezvous.TokenError as error:
         log.error("%s", error)
         return 2
-    master = Master(arguments, record, _notifier(arguments))
+    master = Master(arguments, record, _notifier(arguments), stopper.wait)
     master.publish_status()
     redis = RedisKeeper(arguments, token, master, lambda: bool(stopper.reason))
     try:
@@ -279,4 +285,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

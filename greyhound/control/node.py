@@ -9,14 +9,13 @@ STOP (child.py): last poll, `bye`, the step directory is removed, exit 0 within 
 import logging
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from greyhound.control import address, child, limits, rendezvous
@@ -27,41 +26,13 @@ from greyhound.control.messages import Hello
 from greyhound.control.note import MasterSearch, Note, failure
 from greyhound.control.record import open_record
 from greyhound.control.status import FILE, StatusWriter, read_status
+from greyhound.control.stopper import Stopper, leave
 
 if TYPE_CHECKING:
     from greyhound.control.analyzer import Analyzer
     from greyhound.control.link import Link
 
-END_S = 1.8
-PARENT_DIED = "its parent process died"
-
 log = logging.getLogger(__name__)
-
-
-# What may be sent to a whole step without meaning us: scancel --signal, batch signals before the time limit, Ctrl-C.
-# TERM too: a training that saves its state on it runs on for minutes.
-IGNORED: tuple[signal.Signals, ...] = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGALRM, signal.SIGTERM)
-IGNORED += (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-
-
-class Stopper:
-    """Turns STOP into a flag and a reason, and ignores every signal that a step may get."""
-
-    def __init__(self) -> None:
-        self.reason = ""
-        self._asked_s: float | None = None
-        self._parent = os.getppid()
-        signal.signal(child.STOP, self._on_signal)
-        for signum in IGNORED:
-            signal.signal(signum, signal.SIG_IGN)
-
-    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        self._asked_s = self._asked_s or time.monotonic()
-        self.reason = self.reason or ("the step ended" if os.getppid() == self._parent else PARENT_DIED)
-
-    def left_s(self) -> float:
-        """What is left of END_S since we were told to stop, all of it if nobody did."""
-        return END_S if self._asked_s is None else max(0.0, self._asked_s + END_S - time.monotonic())
 
 
 class MasterChild:
@@ -169,7 +140,7 @@ def run(arguments: NodeArguments, analyzer: "Analyzer", stopper: Stopper, each_r
         each_round()
         if not arguments.step_dir.is_dir():
             return "the step directory is gone"
-        time.sleep(max(0.01, POLL_S - (time.monotonic() - begun_s)))
+        stopper.wait(max(0.01, POLL_S - (time.monotonic() - begun_s)))
     return stopper.reason or analyzer.stop_reason
 
 
@@ -215,4 +186,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
