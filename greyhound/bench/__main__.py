@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-_BENCHES = ("greyhound.bench.hook", "greyhound.bench.reader", "greyhound.bench.analyzer")
+_BENCHES = ("greyhound.bench.hook", "greyhound.bench.reader", "greyhound.bench.analyzer", "greyhound.bench.tracker")
 
 
 def main() -> int:

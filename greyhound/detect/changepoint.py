@@ -5,7 +5,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[np.float64]
+
 _MAX_RUN = 512  # longer runs share the parameters of this one: their predictions no longer differ
+_ROOM = 48  # run lengths carried before the light ones are dropped: numpy's cost a call hardly grows up to here
+_LIGHT = 1e-4  # weight from which on a run length is carried: forty times below the hazard, so it decides nothing
+_KEPT = 32  # at most so many stay then, so that dropping them happens every 16 steps at most
 
 
 class Bocd:
@@ -17,67 +22,95 @@ class Bocd:
     """
 
     def __init__(
-        self,
-        hazard: float = 1 / 250,
-        recent: int = 6,
-        prior_spread: float = 0.03,
-        prior_runs: float = 0.02,
-        prune: float = 1e-4,
+        self, hazard: float = 1 / 250, recent: int = 6, prior_spread: float = 0.03, prior_runs: float = 0.02
     ) -> None:
         """``prior_spread``: expected standard deviation; ``prior_runs``: weight of the prior mean in observations."""
-        self._hazard = hazard
-        self._recent = recent
-        self._prune = prune
-        self._alpha = 2.0 + np.arange(_MAX_RUN + 1) / 2
-        self._normaliser = np.array(
-            [math.lgamma(a + 0.5) - math.lgamma(a) - 0.5 * math.log(2 * math.pi) for a in self._alpha]
-        )
-        self._beta0, self._kappa0 = 2.0 * prior_spread**2, prior_runs
+        self._hazard, self._recent = hazard, recent
+        self._tables(prior_runs)
+        self._beta0 = 2.0 * prior_spread**2
         self._mean0 = math.nan
-        self._run: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
-        self._weight = np.ones(1)
-        self._mean, self._kappa, self._beta = np.zeros(1), np.full(1, prior_runs), np.full(1, self._beta0)
+        # One entry a run length, the longest first; beta also as logarithm, which the density needs.
+        self._count = 1
+        self._run = np.zeros(_ROOM, dtype=np.intp)
+        self._weight, self._mean = np.ones(_ROOM), np.zeros(_ROOM)
+        self._beta, self._log_beta = np.full(_ROOM, self._beta0), np.full(_ROOM, math.log(self._beta0))
+
+    def _tables(self, prior_runs: float) -> None:
+        """What depends on the run length alone: kappa = prior_runs + run, alpha = 2 + run / 2."""
+        run = np.arange(_MAX_RUN + 1)
+        kappa, alpha = prior_runs + run, 2.0 + run / 2
+        self._shrink = kappa / (2 * (kappa + 1))
+        self._power = alpha + 0.5
+        self._step = 1 / (kappa + 1)
+        gammas = np.array([math.lgamma(a + 0.5) - math.lgamma(a) for a in alpha])
+        self._normaliser = gammas - 0.5 * math.log(2 * math.pi) + 0.5 * np.log(2 * self._shrink)
 
     @property
     def run_lengths(self) -> int:
-        """How many run lengths are carried after pruning."""
-        return len(self._run)
+        """How many run lengths are carried."""
+        return self._count
 
     def update(self, x: float) -> float:
         """Take one finite value; the probability that the last change is at most ``recent`` steps back."""
         if math.isnan(self._mean0):
             self._mean0 = x
-            self._mean[0] = x
-        away = x - self._mean
-        alpha = self._alpha[self._run]
-        # Student-t predictive with 2 alpha degrees of freedom; spread2 = 2 beta (kappa + 1) / kappa.
-        spread2 = 2 * self._beta * (self._kappa + 1) / self._kappa
-        log_density = self._normaliser[self._run] - 0.5 * np.log(spread2 / 2)
-        log_density -= (alpha + 0.5) * np.log1p(away**2 / spread2)
-        joint = self._weight * np.exp(log_density - log_density.max())
-        total = joint.sum()
+            self._mean[:] = x
+        held = slice(self._count)
+        run, mean, beta, log_beta = self._run[held], self._mean[held], self._beta[held], self._log_beta[held]
+        away = x - mean
+        # Student-t predictive with 2 alpha degrees of freedom, in which beta' = beta (1 + surprise).
+        surprise = away * away
+        surprise *= self._shrink[run]
+        surprise /= beta
+        growth = np.log1p(surprise)
+        log_density = self._normaliser[run]
+        log_density -= 0.5 * log_beta
+        log_density -= self._power[run] * growth
+        log_density -= log_density.max()
+        weight = self._weight[held]
+        weight *= np.exp(log_density, out=log_density)
+        mean += away * self._step[run]
+        surprise += 1
+        beta *= surprise
+        log_beta += growth
+        return self._grow(weight)
+
+    def _grow(self, weight: Array) -> float:
+        """Every run grows by one, or ends with the hazard; the mass on the recent ones."""
+        total = float(weight.sum())
         if total <= 0:  # all carried hypotheses underflowed: the value is news to every one of them
-            joint[:], total = 1.0, float(len(joint))
-        grown = joint * ((1 - self._hazard) / total)
-        self._extend(grown, away)
-        return float(self._weight[self._run <= self._recent].sum())
+            weight[:], total = 1.0, float(len(weight))
+        weight *= (1 - self._hazard) / total
+        run = self._run[: self._count]
+        run += 1
+        if run[0] > _MAX_RUN:
+            self._fold_longest(run)
+        if self._count == _ROOM:
+            self._drop_light()
+        at = self._count
+        self._run[at], self._weight[at], self._mean[at] = 0, self._hazard, self._mean0
+        self._beta[at], self._log_beta[at] = self._beta0, math.log(self._beta0)
+        self._count += 1
+        # The longest come first and each step adds one at the end, so the recent ones are among the last.
+        last = slice(max(0, self._count - self._recent - 1), self._count)
+        return float(self._weight[last][self._run[last] <= self._recent].sum())
 
-    def _extend(self, grown: NDArray[np.float64], away: NDArray[np.float64]) -> None:
-        keep = grown > self._prune
-        kappa, away = self._kappa[keep], away[keep]
-        weight = np.concatenate(([self._hazard], grown[keep]))
-        self._weight = weight / weight.sum()
-        self._beta = np.concatenate(([self._beta0], self._beta[keep] + kappa * away**2 / (2 * (kappa + 1))))
-        self._mean = np.concatenate(([self._mean0], self._mean[keep] + away / (kappa + 1)))
-        self._kappa = np.concatenate(([self._kappa0], kappa + 1))
-        self._run = np.concatenate(([0], np.minimum(self._run[keep] + 1, _MAX_RUN)))
-        if len(self._run) > 1 and self._run[-2] == _MAX_RUN:
-            self._forget_oldest()
+    def _fold_longest(self, run: NDArray[np.intp]) -> None:
+        """Hold the longest run's parameters at the cap, and fold the next into it when that arrives there, too."""
+        run[0] = _MAX_RUN
+        if len(run) > 1 and run[1] == _MAX_RUN:
+            self._weight[1] += self._weight[0]
+            self._select(np.arange(1, self._count))
 
-    def _forget_oldest(self) -> None:
-        """Fold the runs at the cap into one, and hold its weight in observations at the cap's."""
-        capped = self._run == _MAX_RUN
-        last = int(np.flatnonzero(capped)[0])
-        self._weight[last] += self._weight[last + 1 :].sum()
-        for name in ("_run", "_weight", "_mean", "_kappa", "_beta"):
-            setattr(self, name, getattr(self, name)[: last + 1])
+    def _drop_light(self) -> None:
+        weight = self._weight[: self._count]
+        keep = np.flatnonzero(weight > _LIGHT)
+        if len(keep) > _KEPT:
+            keep = np.sort(np.argpartition(weight, -_KEPT)[-_KEPT:])
+        self._select(keep)
+        self._weight[: self._count] *= (1 - self._hazard) / self._weight[: self._count].sum()
+
+    def _select(self, keep: NDArray[np.intp]) -> None:
+        for values in (self._run, self._weight, self._mean, self._beta, self._log_beta):
+            values[: len(keep)] = values[keep]
+        self._count = len(keep)

@@ -1,0 +1,51 @@
+"""Short runs of slow iterations that went by: evaluations, checkpoints, collections. They come again."""
+
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+
+_KEPT = 32  # pauses remembered; what matters are the longest of the last ones
+_LONGEST = 16  # longer runs of slow iterations are levels, not pauses
+_SEEN_ONCE = 8  # up to this length one earlier pause is enough; longer ones must have come twice
+_ALIKE = 0.75  # share of a shift's height (log) that a pause must have to stand for it
+
+
+@dataclass(frozen=True)
+class Pause:
+    """``length`` slow iterations in a row, ``height`` their median in log units above healthy."""
+
+    length: int
+    height: float
+
+
+class Pauses:
+    """Collects pauses from the iterations that proved healthy; bounded."""
+
+    def __init__(self, floor: float) -> None:
+        """Iterations ``floor`` or more (log) above healthy are slow."""
+        self._floor = floor
+        self._run: list[float] = []
+        self._seen: deque[Pause] = deque(maxlen=_KEPT)
+
+    def add(self, excess: float) -> None:
+        """Take the next healthy iteration, as log over the level."""
+        if excess > self._floor:
+            if len(self._run) <= _LONGEST:
+                self._run.append(excess)
+        elif self._run:
+            self.add_run(len(self._run), median(self._run))
+            self._run.clear()
+
+    def add_run(self, length: int, height: float) -> None:
+        """Take a whole run; single iterations are left to the test of chance, long ones are no pauses."""
+        if 2 <= length <= _LONGEST:
+            self._seen.append(Pause(length, height))
+
+    def longest_like(self, height: float) -> int:
+        """Iterations that pauses of this job have lasted that were about as high, or higher; 0 if there were none."""
+        lengths = sorted(pause.length for pause in self._seen if pause.height >= _ALIKE * height)
+        if not lengths:
+            return 0
+        if lengths[-1] <= _SEEN_ONCE or lengths[-2:-1] == lengths[-1:]:
+            return lengths[-1]
+        return lengths[-2] if len(lengths) > 1 else 0

@@ -1,0 +1,121 @@
+"""Tells a slow level from jitter: the latest iterations against the healthy ones. Pure; all values log over healthy.
+
+The paper verifies by means (section 4.2, BOCD+V), which a single spike moves. A level is consistent in height and
+lasts; spikes, pauses and noisy stretches fail at one of the questions below.
+"""
+
+import math
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from greyhound.detect.baseline import Baseline
+from greyhound.detect.pauses import Pauses
+
+Array = NDArray[np.float64]
+
+# Windows in which a slow-down is looked for: iterations -> how many of them may be fast.
+WINDOWS = {5: 0, 6: 0, 7: 0, 8: 1, 10: 1, 12: 2, 16: 3, 20: 4, 28: 5, 40: 8}
+_SHORT = 8  # windows up to this one need a change point, or times far outside the healthy spread
+_EVIDENT_DEVIATIONS = 3.0
+# Evaluations and checkpoints are a few iterations high above the rest: the higher, the longer it must last.
+_LEAST = ((math.log(1.75), 7), (0.0, 5))
+# A job whose first evaluation may be still to come must show one more, if it is as high as those are.
+_PAUSE_HEIGHT = math.log(1.3)
+_YOUNG, _YOUNG_LEAST = 256, 6
+_LEEWAY_DEVIATIONS = 0.25  # how far below the middle of the shift a slow iteration may lie
+# How far from the level an iteration may lie and belong to it: share of its height, or deviations. Short windows are
+# stricter, since there the heights are all that tells a level from some pauses in a row.
+_WITHIN_SHORT, _WITHIN_LONG = (0.25, 3.0), (0.5, 3.0)
+_NEW_ERRORS = 4.0  # standard errors of the window's median by which it must be above what was usual before
+_BEYOND_ERRORS = 3.0  # or else above the threshold: a level that crept up to it
+_CHANCE = 1e-6  # probability of so many slow iterations if they were as rare as before; once in 500 jobs of 2,000
+_GRADUAL = 0.6  # share of the shift that was usual before, from which slow iterations are no surprise at all
+
+
+class Verifier:
+    """Looks for a slow level above ``opens_at`` (log) in one rank's iterations."""
+
+    def __init__(self, baseline: Baseline, pauses: Pauses, opens_at: float, standard_errors: float) -> None:
+        """``standard_errors``: by how many a window's median must exceed the threshold."""
+        self._baseline, self._pauses = baseline, pauses
+        self._opens_at, self._standard_errors = opens_at, standard_errors
+
+    def slow_level(self, recent: list[float], newly_changed: bool) -> tuple[int, float] | None:
+        """Length and median of the shortest window at the end of ``recent`` that is slow beyond doubt."""
+        before: Array | None = None
+        for length, fast_allowed in WINDOWS.items():
+            if len(recent) < length:
+                return None
+            window = recent[-length:]
+            middle = median(window)
+            if middle <= self._opens_at + self._standard_errors * self._error(length):
+                continue
+            if self._opens_at < window[0] < middle <= _PAUSE_HEIGHT:
+                window[0] = middle  # it was partly over when the fail-slow began
+            window.sort()
+            if length <= _SHORT and not newly_changed and window[0] < _EVIDENT_DEVIATIONS * self._baseline.spread:
+                continue
+            before = self._baseline.recent_excess() if before is None else before
+            usual = max(float(np.median(before)), 0.0)
+            if self._is_level(window, middle, usual, fast_allowed) and self._is_new(window, middle, usual, before):
+                return length, middle
+        return None
+
+    def _error(self, length: int) -> float:
+        return math.hypot(self._baseline.median_error(length), self._baseline.level_error())
+
+    def _is_level(self, window: list[float], middle: float, usual: float, fast_allowed: int) -> bool:
+        """Whether nearly all of a window (sorted) is slow, and enough of it alike in height, and for long enough."""
+        spread, short = self._baseline.spread, len(window) <= _SHORT
+        gradual = not short and usual > _GRADUAL * middle
+        floor = (middle + (0.0 if gradual else usual)) / 2 - _LEEWAY_DEVIATIONS * spread
+        if window[fast_allowed] <= floor or window[len(window) // 3] <= self._opens_at:
+            return False
+        share, deviations = _WITHIN_SHORT if short else _WITHIN_LONG
+        within = max(share * middle, deviations * spread)
+        alike = sum(abs(excess - middle) <= within for excess in window)
+        return alike >= self._least(middle) and alike > self._pauses.longest_like(middle) + 1
+
+    def _least(self, middle: float) -> int:
+        least = next(count for height, count in _LEAST if middle > height)
+        if self._baseline.learnt < _YOUNG and middle > _PAUSE_HEIGHT:
+            return max(least, _YOUNG_LEAST)
+        return least
+
+    def _is_new(self, window: list[float], middle: float, usual: float, before: Array) -> bool:
+        """Whether the window stands out against what the job did ``before``, in height and in how often it is slow."""
+        length = len(window)
+        risen = middle - usual > _NEW_ERRORS * self._baseline.median_error(length)
+        if not risen and middle < self._opens_at + _BEYOND_ERRORS * self._error(length):
+            return False
+        if length > _SHORT and usual > _GRADUAL * middle:
+            return True
+        floor = (middle + usual) / 2
+        rate = (float(np.count_nonzero(before > floor)) + 0.5) / (len(before) + 1)
+        return at_least(sum(excess > floor for excess in window), length, rate) < _CHANCE
+
+
+def at_least(successes: int, trials: int, probability: float) -> float:
+    """The probability of so many successes or more in independent trials."""
+    return math.fsum(
+        math.comb(trials, k) * probability**k * (1 - probability) ** (trials - k) for k in range(successes, trials + 1)
+    )
+
+
+def split(values: Array, least: int = 3) -> int:
+    """Where ``values`` change level: the start of the second part, at least ``least`` long, so that the medians of
+    both parts fit best (least absolute deviations, which spikes don't move). 0 if one level fits as well."""
+    best, where = _deviation(values), 0
+    for at in range(least, len(values) - least + 1):
+        cost = _deviation(values[:at]) + _deviation(values[at:])
+        if cost < best:
+            best, where = cost, at
+    return where
+
+
+def _deviation(values: Array) -> float:
+    ordered = np.sort(values)
+    half = len(ordered) // 2
+    return float(ordered[len(ordered) - half :].sum() - ordered[:half].sum())
