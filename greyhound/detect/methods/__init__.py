@@ -1,5 +1,6 @@
 """Methods that turn iteration times into fail-slows: ours, and the paper's comparison methods as published."""
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -27,9 +28,9 @@ MakeMethod = Callable[[float, int], Method]
 """(threshold, warm-up iterations) -> a fresh method."""
 
 METHODS: dict[str, MakeMethod] = {
-    "full": lambda threshold, warmup: Tracker(TrackerConfig(threshold=threshold, warmup=warmup)),
+    "full": lambda threshold, warmup: Tracker(TrackerConfig(threshold, warmup, minor_holds_s=math.inf)),
     "bocdv": lambda threshold, warmup: BocdMethod(warmup, verify=threshold),
     "bocd": lambda threshold, warmup: BocdMethod(warmup, verify=None),
     "window": lambda threshold, warmup: WindowMethod(warmup, threshold),
 }
-"""By the names of ``greyhound detect --method``."""
+"""By the names of ``greyhound detect --method``. In a series minor levels go by iterations, whatever the times' unit."""
