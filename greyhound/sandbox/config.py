@@ -106,6 +106,7 @@ def write_plugstack(layout: Layout, *, wanted: bool) -> bool:
             python=sys.executable,
             records=layout.records,
             redis_server=programs.find("redis-server") or "/usr/bin/redis-server",
+            mute_file=layout.mute_file,
         )
     draft = layout.plugstack.with_suffix(".new")
     draft.write_text(text)

@@ -52,6 +52,11 @@ class Layout:
         return self.directory / "etc" / "plugstack.conf"
 
     @property
+    def mute_file(self) -> Path:
+        """The sandbox's own kill switch."""
+        return self.directory / "etc" / "mute"
+
+    @property
     def munge_socket(self) -> Path:
         return self.directory / "munge" / "sock"
 

@@ -77,5 +77,6 @@ CGROUP_CONF = Template("CgroupPlugin=$cgroup_plugin\n")
 GRES_CONF = Template("AutoDetect=off\nNodeName=$nodes Name=gpu File=$devices\n")
 
 PLUGSTACK_CONF = Template(
-    "optional $native/spank_greyhound.so python=$python native=$native record_dir=$records redis_server=$redis_server\n"
+    "optional $native/spank_greyhound.so python=$python native=$native record_dir=$records redis_server=$redis_server "
+    "max_mode=on mute_file=$mute_file\n"
 )
