@@ -50,6 +50,7 @@ class Score:
     accuracy: float
     false_positive_rate: float
     false_negative_rate: float
+    false_alarms: int
     wrong: int
     missed: int
     stray: int
@@ -116,6 +117,7 @@ def score_set(scores: Iterable[SeriesScore]) -> Score:
         accuracy=_share(len(rows) - false_alarms - misses, len(rows)),
         false_positive_rate=_share(false_alarms, len(healthy)),
         false_negative_rate=_share(misses, len(slow)),
+        false_alarms=false_alarms,
         wrong=false_alarms + misses,
         missed=sum(row.missed for row in rows),
         stray=sum(row.stray for row in slow),

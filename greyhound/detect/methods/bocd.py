@@ -33,6 +33,7 @@ class BocdMethod:
         self._warmup = warmup
         self._least = verify or 0.0
         self._seen = 0
+        self._changed = False
         self._change = change or published_bocd()
         self._rows: deque[tuple[int, float]] = deque(maxlen=_KEPT + _RECENT)
         self._opened: Opened | None = None
@@ -55,8 +56,12 @@ class BocdMethod:
         self._rows.append((iteration, seconds))
         if self._opened is not None:
             self._slow_s.append(seconds)
+        is_new, self._changed = changed and not self._changed, changed
         # All mass lies on short runs until there are longer ones.
         if not changed or self._seen - self._warmup <= _RECENT + 1:
+            return []
+        # A change stays among the last iterations for a while; without verification it is one report all the same.
+        if self._least == 0.0 and not is_new:
             return []
         return self._look(iteration)
 
