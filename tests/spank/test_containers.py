@@ -10,24 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.conftest import NATIVE as HOOK_NATIVE
-from tests.hook.conftest import build_hook, shared
+from tests.hook.conftest import build_hook
+from tests.spank.cheap import DONE, NATIVE, build_rank, link
 from tests.spank.rig import HOOK, Rig, make, until
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(os.getuid() != 0, reason="makes mount namespaces"),
 ]
-NATIVE = Path(__file__).with_name("native")
 HURRY = "-DBYPASS_SCAN_MS=200 -DBYPASS_PATIENCE_MS=60000"
-DONE = 4  # how the rank ends
 PROGRAMS = ("/bin/true", "/bin/sh", "/bin/sleep")
-
-
-def link(out: Path, *arguments: object) -> Path:
-    command = ["cc", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-o", out, *arguments]
-    subprocess.run([str(word) for word in command], check=True)
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +29,7 @@ def native(folder: Path) -> Path:
     make("all", f"OUT={out}", f"CFLAGS=-O1 {HURRY}")
     build_hook(out)
     link(out / "container.so", "-shared", "-fPIC", NATIVE / "container.c")
-    nccl = shared(out / "libnccl.so.2", HOOK_NATIVE / "fake_nccl.c", soname="libnccl.so.2")
-    link(out / "rank", NATIVE / "rank.c", nccl, "-Wl,-rpath,$ORIGIN")
+    build_rank(out)
     return out
 
 

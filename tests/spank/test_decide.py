@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.spank.rig import HOOK, Rig
+from tests.spank.rig import HOOK, TRAIN, Rig
 
 pytestmark = pytest.mark.cluster
 
@@ -117,8 +117,29 @@ def test_an_srun_inside_a_watched_step_has_its_own_or_nothing(rig: Rig, inner, e
     assert preloads == ([str(rig.native / HOOK)] if expected else [])
 
 
-def test_heterogeneous_jobs_are_not_watched_and_say_so(rig: Rig):
-    done = rig.srun("-n1", "--greyhound=on", *SHOW, ":", "-n1", *SHOW)
-    assert (done.returncode, watched(done.stdout)) == (0, [False, False]) or "allocation" in done.stderr
-    assert "greyhound: unmonitored:" in done.stderr
-    assert "heterogeneous jobs are not supported" in done.stderr
+ALLOCATED = ("salloc", "-Q", "-n1", ":", "-n1")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("srun", "-Q", "-n1", "--greyhound=on", *SHOW, ":", "-n1", *SHOW),
+        ("srun", "-Q", "-n1", *SHOW, ":", "-n1", "--greyhound=on", *SHOW),
+        (*ALLOCATED, "srun", "--greyhound=on", "--het-group=0,1", *SHOW),
+        (*ALLOCATED, "env", "GREYHOUND=on", "srun", "--het-group=0,1", *SHOW),
+    ],
+)
+def test_a_step_with_several_components_is_not_watched_and_says_so_once(rig: Rig, command):
+    done = rig.run(*command)
+    assert (done.returncode, watched(done.stdout)) == (0, [False, False])
+    said = [line for line in done.stderr.splitlines() if "greyhound" in line]
+    assert said == ["greyhound: unmonitored: heterogeneous steps are not supported"]
+
+
+@pytest.mark.parametrize("group", [(), ("--het-group=0",), ("--het-group=1",)])
+def test_a_step_in_one_component_of_a_heterogeneous_job_is_watched(rig: Rig, group):
+    done = rig.run(*ALLOCATED, "srun", "--greyhound=on", *group, "/bin/sh", "-c", f"{TRAIN}; {SHOW[2]}")
+    assert (done.returncode, watched(done.stdout), done.stderr) == (0, [True], "")
+    [record] = rig.records()
+    assert (record.option("--node-index"), record.option("--node-count")) == ("0", "1")
+    assert record.option("--node-list") == ("n2" if group == ("--het-group=1",) else "n1")

@@ -1,4 +1,4 @@
-/* A rank: makes a communicator and calls NCCL until the file argv[1] is there, 20 s at most. */
+/* A rank: makes a communicator and calls NCCL until the file argv[1] is there, 60 s at most. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ int main(int argc, char **argv) {
   ncclUniqueId id;
   memset(&id, 1, sizeof(id));
   if (argc != 2 || ncclCommInitRank(&comm, 1, id, 0)) return 2;
-  for (int i = 0; i < 2000 && access(argv[1], F_OK); i++) {
+  for (int i = 0; i < 6000 && access(argv[1], F_OK); i++) {
     if (ncclAllReduce(data, data, 8, 7, 0, comm, NULL)) return 3;
     usleep(10000);
   }
