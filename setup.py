@@ -1,6 +1,7 @@
 """Builds the C parts with a C compiler alone; everything else is in setup.cfg."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,10 +13,16 @@ ROOT = Path(__file__).resolve().parent
 
 
 class BuildWithNative(build_py):
-    """Compile the hook into greyhound/_native before the package data are collected."""
+    """Compile the hook into greyhound/_native before the package data are collected.
+
+    The plugin's sources go along: `greyhound slurm install` builds them against the site's own Slurm.
+    """
 
     def run(self) -> None:
         subprocess.run(["sh", "hook/build.sh"], cwd=ROOT, check=True, env=os.environ)
+        sources = ROOT / "greyhound" / "_native" / "spank"
+        shutil.rmtree(sources, ignore_errors=True)
+        shutil.copytree(ROOT / "spank", sources)
         super().run()
 
 

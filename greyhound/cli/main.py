@@ -16,9 +16,8 @@ COMMANDS = {
     "report": "greyhound.cli.report",
     "detect": "greyhound.cli.detect",
     "trace": "greyhound.cli.trace",
-    "detect": "greyhound.cli.detect",
-    "trace": "greyhound.cli.trace",
     "selftest": "greyhound.cli.selftest",
+    "slurm": "greyhound.cli.slurm",
 }
 
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from greyhound.doctor.finding import Finding, Level
-from greyhound.doctor.plugstack import Line, read
 from greyhound.slurm.client import SlurmError, find_program
+from greyhound.slurm.plugstack import Line, read
 
 TIMEOUT_S = 10.0
 CLOCK_WARN_S, CLOCK_FAIL_S = 3.0, 60.0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from greyhound.doctor.plugstack import read
+from greyhound.slurm.plugstack import read
 
 
 def test_includes_are_followed_in_order(tmp_path):

@@ -1,0 +1,132 @@
+"""Installing into a real Slurm, upgrading and uninstalling while jobs are handed in."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from greyhound.sandbox.cluster import Sandbox
+from greyhound.slurm.install import with_line, without_lines
+
+OTHERS = "# our site\nrequired /opt/other.so a=b\n"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Sandbox]:
+    """A cluster of one node whose plugstack.conf may be edited."""
+    cluster = Sandbox.up(f"install-{os.getpid()}", nodes=1)
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """A prefix with a python."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return tmp_path
+
+
+def greyhound(cluster: Sandbox, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "greyhound", "slurm", *arguments]
+    return subprocess.run(command, env=cluster.env(), capture_output=True, text=True, timeout=120, check=False)
+
+
+class Submitter:
+    """Hands in a small step again and again, from a thread."""
+
+    def __init__(self, cluster: Sandbox, *options: str) -> None:
+        self._cluster, self._options = cluster, options
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self.answers: list[subprocess.CompletedProcess[str]] = []
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            self.answers.append(self._cluster.srun(*self._options, "echo", "ran"))
+            time.sleep(0.2)
+
+    def __enter__(self) -> "Submitter":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        refused = [answer for answer in self.answers if (answer.returncode, answer.stdout) != (0, "ran\n")]
+        assert not refused, refused[0]
+        assert self.answers
+
+
+@pytest.mark.cluster
+def test_no_submission_is_refused_while_the_plugin_comes_and_goes_twice(cluster: Sandbox, prefix: Path) -> None:
+    cluster.layout.plugstack.write_text("# nothing yet\n")
+    where = [f"--prefix={prefix}", f"--plugstack={cluster.layout.plugstack}"]
+    with Submitter(cluster) as plain:
+        assert greyhound(cluster, "install", *where).returncode == 0
+        with Submitter(cluster, "--greyhound=on") as asking:
+            for _ in range(2):
+                for command in ("upgrade", "uninstall", "install"):
+                    done = greyhound(cluster, command, *where)
+                    assert done.returncode == 0, done.stderr
+    assert len(plain.answers) > 5 and len(asking.answers) > 5
+    assert cluster.layout.plugstack.read_text().count("spank_greyhound.so") == 1
+    assert "max_mode=observe" in cluster.layout.plugstack.read_text()
+
+
+@pytest.mark.cluster
+def test_the_stub_accepts_the_option_and_says_so(cluster: Sandbox, prefix: Path) -> None:
+    cluster.layout.plugstack.write_text(OTHERS.replace("required", "optional"))
+    where = [f"--prefix={prefix}", f"--plugstack={cluster.layout.plugstack}"]
+    assert greyhound(cluster, "install", *where).returncode == 0
+    assert greyhound(cluster, "uninstall", *where).returncode == 0
+    done = cluster.srun("--greyhound=on,threshold=0.05", "sh", "-c", "echo ran $LD_PRELOAD")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert done.stderr.count("greyhound: disabled by the site") == 1
+    assert "disabled" not in cluster.srun("true").stderr
+    assert greyhound(cluster, "uninstall", "--remove-line", *where).returncode == 0
+    assert cluster.layout.plugstack.read_text() == OTHERS.replace("required", "optional")
+    again = greyhound(cluster, "uninstall", *where)
+    assert again.returncode == 1 and "nothing is installed" in again.stderr
+
+
+@pytest.mark.cluster
+def test_a_dry_run_changes_nothing(cluster: Sandbox, prefix: Path) -> None:
+    cluster.layout.plugstack.write_text(OTHERS)
+    done = greyhound(cluster, "install", "--dry-run", f"--prefix={prefix}", f"--plugstack={cluster.layout.plugstack}")
+    assert done.returncode == 0 and "would add to" in done.stdout
+    assert cluster.layout.plugstack.read_text() == OTHERS
+    assert not (prefix / "lib").exists()
+
+
+def test_a_broken_build_leaves_the_site_as_it_was(prefix: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "plugstack.conf"
+    conf.write_text(OTHERS)
+    command = [sys.executable, "-m", "greyhound", "slurm", "install", f"--prefix={prefix}", f"--plugstack={conf}"]
+    done = subprocess.run([*command, f"--slurm-include={tmp_path}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "spank.h was not found" in done.stderr
+    assert conf.read_text() == OTHERS and not (prefix / "lib").exists()
+
+
+def test_another_prefix_is_not_overwritten(prefix: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "plugstack.conf"
+    conf.write_text("optional /opt/gh/lib/greyhound/spank_greyhound.so\n")
+    command = [sys.executable, "-m", "greyhound", "slurm", "install", f"--prefix={prefix}", f"--plugstack={conf}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "/opt/gh" in done.stderr
+
+
+def test_lines_come_and_go_and_leave_the_rest() -> None:
+    line = "optional /p/lib/greyhound/spank_greyhound.so prefix=/p"
+    assert without_lines(with_line(OTHERS, line)) == OTHERS
+    assert with_line("", line) == line + "\n"
+    assert without_lines(line + "\n") == ""
+    commented = "# optional /p/spank_greyhound.so\n"
+    assert without_lines(commented) == commented
