@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spank.rig import HOOK, Rig, build_hook, step_path
+from tests.spank.rig import HOOK, Rig, build_hook, make, step_path
 
 pytestmark = pytest.mark.cluster
 
@@ -70,6 +70,19 @@ def test_every_node_says_which_it_is(rig: Rig):
     [first] = [line for line in done.stderr.splitlines() if "node 0" in line]
     assert first.endswith(" (so the whole step is unmonitored)")
     assert done.stderr.count("whole step") == 1
+
+
+def test_beyond_the_first_nodes_the_daemon_s_log_has_the_line(rig: Rig, folder: Path):
+    """So that a broken site says it a few times, not once a node."""
+    few = folder / "few"
+    make("plugin", f"OUT={few}", "CFLAGS=-O1 -DSPEAKING_NODES=1")
+    rig.plugstack("python=/nowhere/python", f"native={rig.native}", plugin=few / "spank_greyhound.so")
+    done = rig.srun("-N2", "--greyhound=on", "true")
+    assert done.returncode == 0
+    [line] = done.stderr.splitlines()
+    assert line.startswith("greyhound: unmonitored: node 0: ")
+    said = "greyhound: unmonitored: node 1: /nowhere/python: No such file"
+    assert said in "".join(path.read_text() for path in rig.sandbox.layout.logs.glob("slurmd.n2.log"))
 
 
 def hold_job(rig: Rig) -> int:
