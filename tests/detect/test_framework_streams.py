@@ -74,10 +74,11 @@ def test_recorded_iterations_are_the_trained_ones(name):
 EVERY = {
     "every loss": {"loss_every": 1, "evaluate_every": 10**6, "checkpoint_every": 10**6},
     "few losses": {"loss_every": 10, "evaluate_every": 10**6, "checkpoint_every": 10**6},
+    "loss every 5": {"loss_every": 5, "evaluate_every": 10**6, "checkpoint_every": 10**6},
     "evaluations": {"loss_every": 1, "evaluate_every": 12, "checkpoint_every": 10**6},
     "all": {},
 }
-LOCKS_WRONGLY = {("DDP", "few losses"), ("DDP", "all")}
+LOCKS_WRONGLY = {("DDP", "few losses"), ("DDP", "loss every 5"), ("DDP", "all")}
 
 
 @pytest.mark.parametrize(
