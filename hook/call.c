@@ -69,7 +69,7 @@ GH_HOT bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size
   struct gh_member *m = gh_comm_find(comm);
   if (GH_UNLIKELY(!m)) return false;
   __builtin_prefetch(m->shared, 1);
-  __builtin_prefetch(m->collectives, 1);
+  __builtin_prefetch(__atomic_load_n(&m->collectives, __ATOMIC_RELAXED), 1);
   if (GH_UNLIKELY(__atomic_load_n(&m->shared->state, __ATOMIC_RELAXED) == GH_COMM_PENDING))
     gh_comm_learn(m);
   uint64_t size = (unsigned)dtype < sizeof type_bytes ? type_bytes[dtype] : 1;

@@ -70,6 +70,7 @@ const struct gh_object *gh_elf_self(void);
 /* resolve.c */
 void *gh_real(enum gh_fn fn, uintptr_t caller);
 void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller); /* NULL, nothing said */
+void gh_resolve_ahead(uintptr_t caller);
 /* The first that there is of functions that stand for each other. */
 void *gh_resolve_first(const enum gh_fn *fns, size_t n, uintptr_t caller);
 void gh_resolve_lock(bool lock); /* around fork */

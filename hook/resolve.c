@@ -32,6 +32,7 @@ static const char *const names[GH_FN_COUNT] = {
 /* One caller's answers; a row is published by `caller_count`, a function by its pointer. */
 struct caller {
   uintptr_t low, high;
+  bool ahead; /* asked for all of NCCL's */
   void *real[GH_FN_COUNT];
 };
 static struct caller callers[CALLERS];
@@ -246,6 +247,15 @@ GH_HOT void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller) {
     }
   }
   return real;
+}
+
+/* All of NCCL's at once: later, in a call, it would take that call's time; and in a child of fork
+ * the loader's lock may be held for ever, by a thread that the child doesn't have. */
+void gh_resolve_ahead(uintptr_t caller) {
+  struct caller *row = row_of(caller);
+  if (!row || __atomic_exchange_n(&row->ahead, true, __ATOMIC_RELAXED)) return;
+  for (enum gh_fn fn = 0; fn < GH_FN_COUNT; fn++)
+    if (*names[fn] == 'n') gh_resolve_optional(fn, caller);
 }
 
 /* Remembered under the first one, so that those missing aren't looked for again. */

@@ -84,7 +84,9 @@ bool gh_session_open(void) {
     open_once(directory);
     gh_thread.depth--;
   }
-  return __atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) == GH_ACTIVE;
+  if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) != GH_ACTIVE) return false;
+  gh_resolve_ahead(gh_thread.caller);
+  return true;
 }
 
 /* The analyzer changed the mode. The counters go on while muted: a pause stays possible. */

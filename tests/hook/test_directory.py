@@ -46,7 +46,7 @@ def test_many_ranks_make_it_at_once(runner: Runner) -> None:
     made = missing(runner)
     for _ in range(6):
         environment = runner.variables(GREYHOUND_DIR=f"{made}/", CALLS="1")
-        command = [runner.built.program, "one_call"]
+        command = [str(runner.built.program), "one_call"]
         ranks = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(12)]
         assert [(rank.communicate(timeout=60)[1], rank.returncode) for rank in ranks] == [("", 0)] * 12
         assert not made.exists()
@@ -104,8 +104,7 @@ def test_private_shared_memory(runner: Runner) -> None:
     script = 'mount -t tmpfs -o mode=1777 none /dev/shm || exit 77; "$PROGRAM" stepwise; ls -A /dev/shm'
     environment = runner.variables(PROGRAM=str(runner.built.program))
     command = ["unshare", "-m", "sh", "-c", script]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, text=True, bufsize=1, **pipes) as process:
+    with subprocess.Popen(command, env=environment, text=True, bufsize=1, stdin=-1, stdout=-1, stderr=-1) as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         step = Path(f"/proc/{process.pid}/root{runner.step}")
         (ring,) = Runner(runner.built, step).rings()

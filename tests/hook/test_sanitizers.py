@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hook import test_storm
 from tests.hook.conftest import NATIVE, Runner, build_hook, compile_c, shared
 
 pytestmark = pytest.mark.sanitizer
@@ -27,11 +28,12 @@ def sanitized(runner: Runner, name: str, flags: list[str]) -> Path:
     cudart = shared(root / "libcudart.so.12", NATIVE / "fake_cudart.c", soname="libcudart.so.12")
     compile_c(root / "graphs", *flags, NATIVE / "graphs.c", *libraries, cudart)
     compile_c(root / "stress", *flags, NATIVE / "stress.c", hook.with_name("libgreyhound_reader.so"), *libraries)
+    test_storm.build(root, runner, *flags)
     return root
 
 
 def run(runner: Runner, *command: str) -> str:
-    options = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "halt_on_error=1"}
+    options = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "halt_on_error=1 die_after_fork=0"}
     return runner.clean(*command, **options, LD_PRELOAD=None)
 
 
@@ -56,6 +58,13 @@ def test_stress(runner: Runner, name: str, flags: list[str]) -> None:
     runner.environment["GREYHOUND_RING_RECORDS"] = "1024"
     out = run(runner, str(root / "stress"), "1500")
     assert out.startswith("read ")
+
+
+@pytest.mark.parametrize(("name", "flags"), [("asan", ASAN), ("tsan", TSAN)])
+def test_storm_of_threads_communicators_and_forks(runner: Runner, name: str, flags: list[str]) -> None:
+    root = sanitized(runner, name, flags)
+    runner.environment["GREYHOUND_RING_RECORDS"] = test_storm.RING
+    test_storm.check(run(runner, str(root / "storm"), "100", "fork"), 16 * 100 * 4)
 
 
 def test_the_sanitizer_would_see_a_race(tmp_path: Path) -> None:

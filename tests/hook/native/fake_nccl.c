@@ -55,6 +55,13 @@ static void fake_add(const char *name) {
 #endif
 }
 
+/* A child of a process with threads may go on calling. */
+static void hold(void) { pthread_mutex_lock(&lock); }
+static void let_go(void) { pthread_mutex_unlock(&lock); }
+__attribute__((constructor)) static void follow_forks(void) {
+  pthread_atfork(hold, let_go, let_go);
+}
+
 EXPORT long fake_calls(const char *name) {
   for (int i = 0; table[i].name[0]; i++)
     if (!strcmp(table[i].name, name)) return table[i].calls;
