@@ -6,6 +6,7 @@ The file is a numpy .npz (a zip archive) with the members ``facts`` (JSON text),
 
 import json
 import os
+import tokenize
 import zipfile
 import zlib
 from dataclasses import asdict, dataclass
@@ -36,6 +37,21 @@ _KEPT_FACTS = (
     "created_realtime_ns",
     "nccl_version",
     "cuda_device",
+)
+
+
+# What zipfile and numpy raise for an archive that isn't what its names and headers say.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+    EOFError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
 )
 
 
@@ -97,14 +113,12 @@ def read_dump(file: Path | BinaryIO) -> Dump:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise DumpError("not a recorded dump of Greyhound")
             return _checked(archive)
-    except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError, NotImplementedError) as error:
-        raise DumpError(f"a damaged dump ({error}); record it again") from error
-    except MemoryError as error:
-        raise DumpError("a dump that needs more memory than there is") from error
     except DumpError:
         raise
-    except ValueError as error:
-        raise DumpError(f"not a recorded dump of Greyhound: {error}") from error
+    except MemoryError as error:
+        raise DumpError("a dump that needs more memory than there is") from error
+    except _DAMAGE as error:
+        raise DumpError(f"not a recorded dump of Greyhound, or a damaged one: {error}") from error
 
 
 def _checked(archive: Any) -> Dump:

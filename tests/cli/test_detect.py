@@ -173,7 +173,7 @@ REFUSED = {
     "one long line": (b"1," * 100_000, "line 1"),
     "wrong names": (b"step,time\n1,0.5\n", "line 1: 'step,time' doesn't name the columns"),
     "three columns without names": (b"1,0,5\n2,0,5\n", "line 1"),
-    "zip of something else": (b"PK\x03\x04" + bytes(200), "a damaged dump"),
+    "zip of something else": (b"PK\x03\x04" + bytes(200), "not a recorded dump"),
     "a wide first line": (b"iteration," + b"x" * 5000, "line 1: longer than"),
 }
 
