@@ -13,6 +13,7 @@ COMMANDS = {
     "inject": "greyhound.cli.inject",
     "sandbox": "greyhound.cli.sandbox",
     "doctor": "greyhound.cli.doctor",
+    "plan": "greyhound.cli.plan",
     "report": "greyhound.cli.report",
     "detect": "greyhound.cli.detect",
     "trace": "greyhound.cli.trace",
