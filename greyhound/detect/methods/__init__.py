@@ -33,4 +33,4 @@ METHODS: dict[str, MakeMethod] = {
     "bocd": lambda threshold, warmup: BocdMethod(warmup, verify=None),
     "window": lambda threshold, warmup: WindowMethod(warmup, threshold),
 }
-"""By the names of ``greyhound detect --method``. In a series minor levels go by iterations, whatever its unit of time."""
+"""By the names of ``greyhound detect --method``. In a series minor levels go by iterations alone."""
