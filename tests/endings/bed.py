@@ -67,6 +67,7 @@ class Step:
     folder: Path
     ranks: int
     process: subprocess.Popen[str]
+    uid: int
     job: int = 0
     returned_s: float = 0.0
     errors: str = ""
@@ -96,7 +97,7 @@ class Step:
         return sorted(SHM.glob(f"greyhound-*-{self.find_job()}.*"))
 
     def node_dir(self, index: int) -> Path:
-        return SHM / f"greyhound-{os.getuid()}-{self.find_job()}.0.0.n{index}"
+        return SHM / f"greyhound-{self.uid}-{self.find_job()}.0.0.n{index}"
 
     def ours(self, module: str, node: int = 0) -> list[int]:
         """Pids of our processes of one node: `greyhound_waiter`, `greyhound.control.node`, `redis-server`..."""
@@ -134,7 +135,7 @@ class Step:
 
     def left(self) -> list[str]:
         """Everything of ours that is still there: directories, processes, sockets (they are the processes')."""
-        prefix = f"greyhound-{os.getuid()}-{self.find_job()}."
+        prefix = f"greyhound-{self.uid}-{self.find_job()}."
         return [str(path) for path in self.directories] + [
             f"{process.pid} {process.name()}" for process in of_directory(str(SHM / prefix)) if not ended(process.pid)
         ]
@@ -178,19 +179,25 @@ class Bed:
         wrapper: str = "",
         more: Sequence[str] = (),
         files: Sequence[str] = (),
+        prefix: Sequence[str] = (),
+        uid: int | None = None,
     ) -> Step:
-        """Start a step of two nodes with a task each; `wrapper` is shell text that comes before the training."""
+        """Start a step of two nodes with a task each; `wrapper` is shell text that comes before the training.
+
+        `prefix` comes before srun, and makes it `uid`'s.
+        """
         folder = Path(tempfile.mkdtemp(dir=self.work))
         for name in files:
             (folder / name).touch()
+        os.chown(folder, *(2 * [os.getuid() if uid is None else uid]))
         words = [str(self.training), str(folder), str(iterations), str(milliseconds), *more]
         script = f"[ $SLURM_PROCID != 0 ] || echo $SLURM_JOB_ID > {folder}/job; {wrapper}exec {' '.join(words)}"
         mode = f"--greyhound={'on' + option if watched else 'off'}"
-        command = ["srun", "-Q", "-N2", "-n2", "--mem=1000", mode, *slurm, "/bin/sh", "-c", script]
+        command = [*prefix, "srun", "-Q", "-N2", "-n2", "--mem=200", mode, *slurm, "/bin/sh", "-c", script]
         process = subprocess.Popen(
             command, env=self.sandbox.env(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
-        return Step(self, watched, folder, 2, process)
+        return Step(self, watched, folder, 2, process, os.getuid() if uid is None else uid)
 
     def run(self, *command: str) -> str:
         return self.sandbox.run(command).stdout

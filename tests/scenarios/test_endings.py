@@ -19,6 +19,7 @@ pytestmark = pytest.mark.cluster
 EACH = int(os.environ.get("ENDINGS", "10"))
 ROWS, PAGE = REPOSITORY / "build" / "endings.json", REPOSITORY / "docs" / "endings.md"
 MOST_DELAY_MS = 100
+AT_ONCE = 16  # what a node has room for
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def pairs(bed: Bed, way: Way) -> tuple[list[Ending], list[Ending]]:
     if way.waits_s <= 60:
         both = [(end_once(bed, way, True), end_once(bed, way, False)) for _ in range(EACH)]
         return [watched for watched, _ in both], [bare for _, bare in both]
-    with concurrent.futures.ThreadPoolExecutor(2 * EACH) as pool:
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda watched: end_once(bed, way, watched), [True] * EACH + [False] * EACH))
     return found[:EACH], found[EACH:]
 
