@@ -64,14 +64,20 @@ static int draw_token(char hex[GH_TOKEN_HEX + 1]) {
   return 0;
 }
 
-/* Whether the step has several components, of which this is call number CALLS: Slurm calls once
- * a component. Each has a node 0 of its own, so there would be several masters. A step in one
- * component of a heterogeneous job is like any other. */
-static bool is_heterogeneous(int calls) {
+/* Each component of a step has a node 0 of its own, so there would be several masters. */
+static void refuse_components(void) {
   static bool said;
-  if (calls < 2) return false;
   if (!said) gh_unmonitored("heterogeneous steps are not supported");
   said = true;
+}
+
+static bool in_het_job(void) { return getenv("SLURM_HET_SIZE") != NULL; }
+
+/* In an allocation that was there before, where Slurm calls us once a component (and once for
+ * each time that we are listed). A step in one of its components is like any other. */
+static bool is_heterogeneous(int calls) {
+  if (calls < 2 || !in_het_job()) return false;
+  refuse_components();
   return true;
 }
 
@@ -82,11 +88,14 @@ static void send_off(void) {
   setenv(GH_ENV_SPEC, "off", 1);
 }
 
+static bool came_from_het_job;
+
 void gh_local_decide(void) {
   struct gh_spec spec;
   char token[GH_TOKEN_HEX + 1], text[GH_TEXT_BYTES];
   static bool first;
   static int calls;
+  came_from_het_job = in_het_job();
   /* Slurm gives the option to one instance alone, first or not. */
   first = calls++ == 0 ? gh_claim(GH_ENV_CLAIM) : first;
   if (!first && !gh_plugin.is_given) return;
@@ -117,7 +126,13 @@ void gh_local_admit(spank_t spank) {
   struct gh_job_facts facts = {"", ""};
   char why[GH_MESSAGE_BYTES];
   uint32_t job = 0;
-  if (!decision || strcmp(decision, "off") == 0 || !gh_ceiling_asks(ceiling)) return;
+  if (!decision || strcmp(decision, "off") == 0) return;
+  if (in_het_job() && !came_from_het_job) { /* srun made the allocation for all its components */
+    send_off();
+    refuse_components();
+    return;
+  }
+  if (!gh_ceiling_asks(ceiling)) return;
   if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
       gh_job_facts(job, &facts, &trouble)) {
     send_off();
