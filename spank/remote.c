@@ -116,7 +116,7 @@ static int start(spank_t spank, const struct gh_spec *spec, const char *token,
     return -1;
   }
   pid_t pid = start_waiter(spank, spec, token, fd);
-  close(fd);
+  /* It stays open here as well: while this process lives, so does the step for others. */
   if (pid > 0 && set_environment(spank, &state.step) == 0) {
     state.root = gh_root_here();
     state.waiter = pid;
@@ -128,6 +128,7 @@ static int start(spank_t spank, const struct gh_spec *spec, const char *token,
   if (pid > 0) gh_spawn_stop(pid, STOP_MS);
   clean_environment(spank);
   gh_stepdir_remove(state.step.directory);
+  close(fd);
   return -1;
 }
 

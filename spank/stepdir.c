@@ -4,13 +4,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DEEPEST 4 /* our own tree is two levels deep */
 #define TAIL_BYTES 4096
+#define OLD_S 60
 
 #define OPEN_FOLDER (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
@@ -82,6 +86,33 @@ int gh_stepdir_make(const char *path, uid_t uid, const char **why) {
   }
   *why = strerror(errno);
   return -1;
+}
+
+static void sweep_one(int folder, const char *name) {
+  struct stat st;
+  int fd = openat(folder, name, OPEN_FOLDER);
+  if (fd < 0) return;
+  bool is_old = fstat(fd, &st) == 0 && st.st_uid == geteuid() && time(NULL) - st.st_mtime > OLD_S;
+  if (!is_old || flock(fd, LOCK_EX | LOCK_NB)) {
+    close(fd);
+    return;
+  }
+  empty(fd, 0);
+  unlinkat(folder, name, AT_REMOVEDIR);
+}
+
+void gh_stepdir_sweep(const char *path) {
+  char prefix[32];
+  DIR *folder = opendir(path);
+  if (!folder) return;
+  int length = snprintf(prefix, sizeof(prefix), "greyhound-%u-", (unsigned)geteuid());
+  for (struct dirent *entry; (entry = readdir(folder));) {
+    const char *rest = entry->d_name + length;
+    /* A Slurm job's begins with a number; launches look after their own. */
+    if (strncmp(entry->d_name, prefix, (size_t)length) == 0 && isdigit((unsigned char)*rest))
+      sweep_one(dirfd(folder), entry->d_name);
+  }
+  closedir(folder);
 }
 
 static int open_file(const char *path, uid_t uid, const char *file, struct stat *st) {

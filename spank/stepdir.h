@@ -21,6 +21,10 @@ int gh_stepdir_open(const char *path, uid_t uid);
 /* Empties and removes PATH, a directory of the effective user. 0 when it is gone. */
 int gh_stepdir_remove(const char *path);
 
+/* Removes step directories of the effective user in FOLDER that nobody has locked, nor changed
+ * for a minute: their steps were killed with all that would have tidied up. */
+void gh_stepdir_sweep(const char *folder);
+
 /* The last non-empty line of FILE in PATH, printable characters only, into LINE.
  * Safe for root: nothing but a regular file of UID is read. 0 where there is one. */
 int gh_stepdir_last_line(const char *path, uid_t uid, const char *file, char *line, size_t size);

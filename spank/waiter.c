@@ -34,6 +34,7 @@
 #define BYPASS_PATIENCE_MS 30000
 #endif
 #define NICE_LEVEL 10
+#define SHARED_MEMORY "/dev/shm"
 #define NOBODY_MISSES_US "1000" /* oom_score_adj: out of memory, end us before the job */
 
 extern char **environ;
@@ -176,6 +177,7 @@ int main(int argc, char **argv) {
   w.stop_fd = signalfd(-1, &stop, SFD_CLOEXEC);
   if (w.stop_fd < 0) return 1;
   step_aside();
+  gh_stepdir_sweep(SHARED_MEMORY);
   w.inotify_fd = watch(w.step_dir);
   int rc = wait_for_stop(&w);
   gh_stepdir_remove(w.step_dir);

@@ -1,5 +1,8 @@
 """The waiter without Slurm: it waits for a ring, becomes the node process, or tidies up and ends."""
 
+import fcntl
+import os
+import shutil
 import signal
 import subprocess
 import time
@@ -128,6 +131,35 @@ def test_a_program_that_is_not_executable_is_noted(start, step_dir, tmp_path):
     note = step_dir / "unmonitored"
     until(lambda: note.exists() and note.read_text(), "the note was written")
     assert "Permission denied" in note.read_text()
+
+
+def test_what_a_killed_step_left_is_swept_by_the_next_and_nothing_else(start, step_dir, program):
+    shm = step_dir.parent
+    job = os.getpid()
+    names = {"dead": "0.0.n0", "locked": "1.0.n0", "young": "2.0.n0", "strange": "3.0.n0"}
+    places = {what: shm / f"greyhound-{os.getuid()}-{job}.{name}" for what, name in names.items()}
+    launch = places["launch"] = shm / f"greyhound-{os.getuid()}-local-{job}.0.0.n0"
+    try:
+        for path in places.values():
+            path.mkdir(0o700)
+            (path / "ring.1.1").touch()
+            os.utime(path, (0, 0))
+        os.utime(places["young"])
+        if os.getuid() == 0:
+            os.chown(places["strange"], 65534, 65534)
+        lock = os.open(places["locked"], os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = start(step_dir, str(program))
+        ready(process)
+        until(lambda: not places["dead"].exists(), "the dead step's directory is gone")
+        kept = {"locked", "young"} | ({"strange"} if os.getuid() == 0 else set())
+        assert {what for what in kept if (places[what] / "ring.1.1").exists()} == kept
+        assert (launch / "ring.1.1").exists()
+        os.close(lock)
+        assert finish(process) == 0
+    finally:
+        for path in places.values():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def test_waiting_wakes_almost_never(start, step_dir, program):
