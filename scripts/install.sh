@@ -15,7 +15,7 @@ begin() { step=$((step + 1)); printf '%s\n' "[$step/$step_count] $*"; }
 
 # --- Debian packages -------------------------------------------------------------------------
 PACKAGES="gcc g++ make python3 python3-venv python3-dev libslurm-dev slurmctld slurmd slurmdbd slurm-client
-slurm-wlm-basic-plugins slurm-wlm-mysql-plugin munge mariadb-server redis-server iproute2 ca-certificates"
+slurm-wlm-basic-plugins slurm-wlm-mysql-plugin munge mariadb-server redis-server iproute2 ca-certificates numactl"
 
 installed() { dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null | grep -q '^ii'; }
 

@@ -29,7 +29,7 @@ def watch_healthy(job: WatchedJob) -> None:
     job.say("eight ranks import torch and megatron-core; this takes half a minute on two cores")
     job.wait_for("the first iterations", lambda: len(job.training()) >= SHOWN_ITERATIONS, START_TIMEOUT_S)
     job.wait_for("all ranks to be tracked and their healthy time known", job.healthy, START_TIMEOUT_S)
-    job.say("greyhound status: " + job.greyhound("status", str(job.job)).strip().replace("\n", "\n          "))
+    job.say("greyhound status: " + job.greyhound("status", job.name).strip().replace("\n", "\n          "))
     job.wait_for("a healthy baseline", lambda: len(job.training()) >= HEALTHY_ITERATIONS, START_TIMEOUT_S)
 
 
@@ -83,6 +83,7 @@ def report(job: WatchedJob, result: truth.Comparison) -> None:
 def play(job: WatchedJob, gpu: str, speed: float) -> list[str]:
     """The whole scenario on a sandbox that is up; returns the problems found."""
     job.submit()
+    job.say(f"sbatch megatron.sbatch: job {job.job}, TP2 DP2 PP2 on 4 nodes x 2 GPUs, --greyhound=on")
     watch_healthy(job)
     injection = slow_down(job, gpu, speed)
     job.finish()

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
+import numpy as np
+from numpy.typing import NDArray
+
+FIRST_SETTLED = 4
+PAUSE = 1.3  # an iteration of this many times the usual time holds something else, too
 HEALTHY_WINDOW = 20  # iterations before the injection that count as healthy
+SAME_ITERATION = 0.75  # of an iteration: a pause may lie before or after the call at which a found one ends
 
 
 @dataclass(frozen=True)
@@ -105,3 +111,52 @@ def compare(
         slowdown_true=true_slowdown(log, injection),
         slowdown_reported=reported_slowdown(opened),
     )
+
+
+@dataclass(frozen=True)
+class FoundIteration:
+    """An iteration read from a rank's calls: its number, its end in seconds since the epoch, and how long it took."""
+
+    index: int
+    end_unix_s: float
+    seconds: float
+
+
+def _one_count(found: Sequence[FoundIteration]) -> list[FoundIteration]:
+    """From the last time on that the numbers began (they begin again when the period proves to be longer)."""
+    restarts = [i for i in range(1, len(found)) if found[i].index <= found[i - 1].index]
+    return list(found[restarts[-1] if restarts else 0 :])
+
+
+def _places(rows: Sequence[FoundIteration], log: Sequence[TrainedIteration]) -> NDArray[np.float64]:
+    """How many of the training's iterations had ended at the end of each found one, in fractions, less its number."""
+    at = np.interp([row.end_unix_s for row in rows], [r.end_unix_s for r in log], [r.iteration for r in log])
+    return np.asarray(at - np.array([row.index for row in rows]), dtype=np.float64)
+
+
+def counted_alike(found: Sequence[FoundIteration], log: Sequence[TrainedIteration]) -> bool:
+    """Whether each iteration found is the training's next one, for half of the log at least."""
+    rows = _one_count(found)
+    if len(rows) < len(log) // 2:
+        return False
+    places = _places(rows, log)
+    return bool(np.all(np.abs(places - np.median(places)) <= SAME_ITERATION))
+
+
+def iteration_time_error(found: Sequence[FoundIteration], log: Sequence[TrainedIteration], before: int) -> float:
+    """Share by which the iterations found are off the trained ones in sum, until the trained iteration `before`.
+
+    Iterations with a pause (an evaluation, a checkpoint) and those beside them are left out: a found iteration may end
+    in the middle of a trained one, and then the pause belongs to another one of its numbers.
+    """
+    rows = _one_count(found)
+    if not rows:
+        return float("inf")
+    offset = round(float(np.median(_places(rows, log))))
+    found_s = {row.index + offset: row.seconds for row in rows}
+    trained_s = {r.iteration: r.time_s for r in log if FIRST_SETTLED <= r.iteration < before}
+    longest_s = PAUSE * median(trained_s.values())
+    paused = {n for n, time_s in trained_s.items() if max(time_s, found_s.get(n, longest_s)) >= longest_s}
+    kept = [n for n in trained_s if not paused & {n - 1, n, n + 1}]
+    total_s = sum(trained_s[n] for n in kept)
+    return abs(sum(found_s[n] for n in kept) / total_s - 1.0) if kept else float("inf")

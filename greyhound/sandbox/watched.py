@@ -27,12 +27,18 @@ class WatchError(RuntimeError):
 
 @dataclass
 class WatchedJob:
-    """One job of TP2 DP2 PP2 on the sandbox's four nodes, from the batch template; `steps` iterations."""
+    """One job of `steps` iterations: `arguments` of sbatch, by default the template's TP2 DP2 PP2 on four nodes.
+
+    `name` is how Greyhound knows it: the job's id, unless it is set (`local-PID` of a launch, a task of an array).
+    """
 
     sandbox: Sandbox
     steps: int
     work: Path
+    arguments: tuple[str, ...] = ()
+    ranks: int = 8
     job: int = 0
+    name: str = ""
     peak_bytes: int = 0
     started_s: float = field(default_factory=time.monotonic)
     clock_offset_s: float = field(default_factory=lambda: time.time() - time.monotonic())
@@ -60,16 +66,19 @@ class WatchedJob:
         return done.stdout
 
     def submit(self) -> None:
-        """Hand the batch template in."""
+        """Hand it in."""
+        self.job = self.sandbox.submit(f"--output={self.output}", *(self.arguments or self._megatron()))
+        self.name = self.name or str(self.job)
+
+    def _megatron(self) -> list[str]:
         train = ["-m", "greyhound.sandbox.train", "--tp", "2", "--pp", "2"]
         options = ["--steps", str(self.steps), "--json-log", str(self.training_log)]
-        self.job = self.sandbox.submit(f"--output={self.output}", str(TEMPLATE), sys.executable, *train, *options)
-        self.say(f"sbatch megatron.sbatch: job {self.job}, TP2 DP2 PP2 on 4 nodes x 2 GPUs, --greyhound=on")
+        return [str(TEMPLATE), sys.executable, *train, *options]
 
     def status(self) -> dict[str, object]:
         """`greyhound status JOB --json`, empty while there is none."""
         try:
-            status: dict[str, object] = json.loads(self.greyhound("status", str(self.job), "--json"))
+            status: dict[str, object] = json.loads(self.greyhound("status", self.name, "--json"))
         except WatchError:
             return {}
         return status
@@ -80,18 +89,18 @@ class WatchedJob:
         return value if isinstance(value, int) else 0
 
     def healthy(self) -> bool:
-        """Whether Greyhound tracks all eight ranks and knows their healthy iteration time."""
+        """Whether Greyhound tracks all ranks and knows their healthy iteration time."""
         status = self.status()
-        return status.get("tracked") == 8 and bool(status.get("healthy_s"))
+        return status.get("tracked") == self.ranks and bool(status.get("healthy_s"))
 
     def events(self, kind: str) -> list[dict[str, object]]:
         """The job's events of one kind so far."""
-        lines = self.greyhound("events", str(self.job), "--json").splitlines()
+        lines = self.greyhound("events", self.name, "--json").splitlines()
         return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
     def last_event(self) -> str:
         """The newest event, as a user reads it."""
-        return self.greyhound("events", str(self.job)).strip().splitlines()[-1]
+        return self.greyhound("events", self.name).strip().splitlines()[-1]
 
     def training(self) -> list[truth.TrainedIteration]:
         """The iterations that the training has logged so far."""
