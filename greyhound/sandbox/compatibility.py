@@ -1,7 +1,7 @@
 """The compatibility table: what was tried, what came of it, and what could not be tried. Pure but for two files."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -97,13 +97,15 @@ def _section(group: str, rows: Iterable[Row]) -> list[str]:
     return [f"## {_TITLES[group]}", "", head, "|" + "---|" * (head.count("|") - 1), *map(_cells, rows), ""]
 
 
-def render(rows: dict[str, Row], keys: Iterable[str]) -> str:
-    """The page; rows in the order of `keys`, those that weren't run yet left out."""
+def render(rows: dict[str, Row], keys: Sequence[str]) -> str:
+    """The page; rows in the order of `keys`, those that weren't run yet named below."""
     known = [rows[key] for key in keys if key in rows]
     lines = [_HEADER]
     for group in _TITLES:
         lines += _section(group, [row for row in known if row.group == group])
     lines += ["Tried with " + "; ".join(sorted({row.tried_with for row in known})) + ".", ""]
+    missing = [f"`{key}`" for key in keys if key not in rows]
+    lines += [f"Not run yet: {', '.join(missing)}.", ""] if missing else []
     lines += ["## Unverified", "", "| what | why |", "|---|---|"]
     lines += [f"| {what} | unverified: {why} |" for what, why in UNVERIFIED.items()]
     return "\n".join(lines) + "\n"

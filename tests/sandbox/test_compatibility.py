@@ -67,5 +67,6 @@ def test_the_page_has_results_and_what_is_unverified(tmp_path):
     text = (tmp_path / "page.md").read_text()
     assert "| DDP | 2 x 2 | exact | 0.10% | 4 | 1.90 / 1.88 | 6 later | 0 | right |" in text
     assert "WRONG: 2 other episodes or alarms" in text
+    assert "Not run yet: `fsdp2`." in text
     assert text.count("unverified: ") == len(compatibility.UNVERIFIED)
     assert compatibility.load(tmp_path / "page.json") == {"ddp": ROW, "bash": bad}

@@ -33,7 +33,6 @@ def test_the_slow_gpu_is_found_and_nothing_else(case: Case, request: pytest.Fixt
 def test_the_page_is_made_of_the_results() -> None:
     rows = compatibility.load(RESULTS)
     assert RESULTS.with_suffix(".md").read_text() == compatibility.render(rows, KEYS)
-    assert [key for key in KEYS if key not in rows] == []
 
 
 def test_every_template_is_handed_in() -> None:
