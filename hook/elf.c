@@ -122,7 +122,9 @@ struct search {
   uintptr_t address;   /* containing this, or all of: */
   const char *prefix;  /* of this file name, */
   const char *symbol;  /* defining this, not the hook itself, */
-  const char *version; /* in this version */
+  const char *version; /* in this version, */
+  bool behind;         /* no preload object in front of the hook */
+  bool passed;         /* the hook was */
   struct gh_object *out;
 };
 
@@ -140,21 +142,26 @@ static struct gh_object describe(const struct dl_phdr_info *info) {
   return o;
 }
 
+static bool is_here(const struct gh_object *o) {
+  uintptr_t here = (uintptr_t)&gh_elf_self;
+  return here >= o->low && here < o->high;
+}
+
 static bool fits(const struct search *s, const struct gh_object *o) {
   if (s->address) return s->address >= o->low && s->address < o->high;
   if (strstr(o->name, "vdso") || !o->dynamic) return false; /* its addresses aren't relocated */
   const char *slash = strrchr(o->name, '/');
   if (s->prefix && !begins(slash ? slash + 1 : o->name, s->prefix)) return false;
-  uintptr_t here = (uintptr_t)&gh_elf_self;
-  if (s->symbol && ((here >= o->low && here < o->high) || !gh_elf_symbol(o, s->symbol)))
-    return false;
+  if (s->behind && !s->passed && *o->name) return false; /* the executable has no name */
+  if (s->symbol && (is_here(o) || !gh_elf_symbol(o, s->symbol))) return false;
   return !s->version || gh_elf_has_version(o, s->version);
 }
 
 static int visit(struct dl_phdr_info *info, size_t size, void *argument) {
   (void)size;
-  const struct search *s = argument;
+  struct search *s = argument;
   struct gh_object o = describe(info);
+  s->passed |= is_here(&o);
   if (!fits(s, &o)) return 0;
   *s->out = o;
   return 1;
@@ -172,7 +179,8 @@ bool gh_elf_named(const char *prefix, struct gh_object *out) {
 
 bool gh_elf_defining(const char *symbol, const char *prefix, const char *version,
                      struct gh_object *out) {
-  struct search s = {.symbol = symbol, .prefix = prefix, .version = version, .out = out};
+  struct search s = {
+      .symbol = symbol, .prefix = prefix, .version = version, .behind = !prefix, .out = out};
   return dl_iterate_phdr(visit, &s);
 }
 
@@ -186,9 +194,8 @@ static int find_first(struct dl_phdr_info *info, size_t size, void *argument) {
   (void)size;
   struct order *order = argument;
   struct gh_object o = describe(info);
-  uintptr_t here = (uintptr_t)&gh_elf_self;
   order->before = order->address >= o.low && order->address < o.high;
-  return order->before || (here >= o.low && here < o.high);
+  return order->before || is_here(&o);
 }
 bool gh_elf_before_self(uintptr_t address) {
   struct order order = {.address = address};

@@ -37,9 +37,9 @@ static void take_back(void) {
   if (t->group_overflow) gh_ring_flag(GH_FLAG_UNCOUNTED);
 }
 
-GH_HOT GH_EXPORT ncclResult_t ncclGroupStart(void) {
-  typedef ncclResult_t (*real_fn)(void);
-  real_fn real = (real_fn)gh_real(GH_FN_GroupStart, GH_CALLER);
+typedef ncclResult_t (*start_fn)(void);
+
+GH_HOT static ncclResult_t start(start_fn real) {
   if (!real) return GH_NCCL_INTERNAL_ERROR;
   if (gh_thread.depth) return real();
   gh_thread.depth++;
@@ -49,11 +49,17 @@ GH_HOT GH_EXPORT ncclResult_t ncclGroupStart(void) {
   return result;
 }
 
+#define DEFINE_START(symbol, fn) \
+  GH_EXPORT ncclResult_t symbol(void) { return start((start_fn)gh_real(fn, GH_CALLER)); }
+DEFINE_START(ncclGroupStart, GH_FN_GroupStart)
+DEFINE_START(pncclGroupStart, GH_PROFILED(GH_FN_GroupStart))
+
 typedef ncclResult_t (*end_fn)(void *);
 
 /* ncclGroupEnd has no argument; passing one to it is harmless in every ABI that NCCL runs on. */
 GH_HOT static ncclResult_t end(end_fn real, void *info, uint8_t op) {
   struct gh_thread *t = &gh_thread;
+  if (!real) return GH_NCCL_INTERNAL_ERROR;
   if (t->depth || !t->group_depth) return real(info);
   struct gh_call call;
   bool seen = t->group_depth == 1 && gh_present();
@@ -78,12 +84,16 @@ GH_HOT static ncclResult_t end(end_fn real, void *info, uint8_t op) {
   return result;
 }
 
-GH_HOT GH_EXPORT ncclResult_t ncclGroupEnd(void) {
-  end_fn real = (end_fn)gh_real(GH_FN_GroupEnd, GH_CALLER);
-  return real ? end(real, NULL, GH_OP_GROUP) : GH_NCCL_INTERNAL_ERROR;
-}
+#define DEFINE_END(symbol, fn)                                     \
+  GH_EXPORT ncclResult_t symbol(void) {                            \
+    return end((end_fn)gh_real(fn, GH_CALLER), NULL, GH_OP_GROUP); \
+  }
+DEFINE_END(ncclGroupEnd, GH_FN_GroupEnd)
+DEFINE_END(pncclGroupEnd, GH_PROFILED(GH_FN_GroupEnd))
 
-GH_EXPORT ncclResult_t ncclGroupSimulateEnd(void *info) {
-  end_fn real = (end_fn)gh_real(GH_FN_GroupSimulateEnd, GH_CALLER);
-  return real ? end(real, info, GH_OP_GROUP_SIMULATE) : GH_NCCL_INTERNAL_ERROR;
-}
+#define DEFINE_SIMULATE_END(symbol, fn)                                     \
+  GH_EXPORT ncclResult_t symbol(void *info) {                               \
+    return end((end_fn)gh_real(fn, GH_CALLER), info, GH_OP_GROUP_SIMULATE); \
+  }
+DEFINE_SIMULATE_END(ncclGroupSimulateEnd, GH_FN_GroupSimulateEnd)
+DEFINE_SIMULATE_END(pncclGroupSimulateEnd, GH_PROFILED(GH_FN_GroupSimulateEnd))

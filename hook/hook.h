@@ -56,7 +56,8 @@ struct gh_object {
 };
 bool gh_elf_containing(uintptr_t address, struct gh_object *out);
 bool gh_elf_named(const char *prefix, struct gh_object *out); /* by file name */
-/* The first that isn't the hook; prefix of its file name and version may be NULL. */
+/* The first that isn't the hook; version may be NULL, and the prefix of its file name: then it is
+ * no tool preloaded in front of the hook, which would be called back. */
 bool gh_elf_defining(const char *symbol, const char *prefix, const char *version,
                      struct gh_object *out);
 void *gh_elf_symbol(const struct gh_object *object, const char *symbol);

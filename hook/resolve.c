@@ -19,13 +19,16 @@
 
 #define CALLERS 64
 
-static const char *const names[GH_FN_COUNT] = {
-#define GH_NAME(name, ...) [GH_FN_##name] = "nccl" #name,
-    GH_DATA_FUNCTIONS(GH_NAME) GH_BIRTH_FUNCTIONS(GH_NAME) GH_COMM_FUNCTIONS(GH_NAME)
-        GH_OTHER_FUNCTIONS(GH_NAME)
+static const char *const names[GH_FN_COUNT] = {/* NCCL's as pncclX */
+#define GH_NAME(name, ...) [GH_FN_##name] = "pnccl" #name,
+                                               GH_DATA_FUNCTIONS(GH_NAME)
+                                                   GH_BIRTH_FUNCTIONS(GH_NAME)
+                                                       GH_COMM_FUNCTIONS(GH_NAME)
+                                                           GH_OTHER_FUNCTIONS(GH_NAME)
 #undef GH_NAME
 #define GH_NAME(name) [GH_FN_cuda##name] = "cuda" #name,
-            GH_CUDA_FUNCTIONS(GH_NAME) GH_CUDA_ASKED_FUNCTIONS(GH_NAME)
+                                                               GH_CUDA_FUNCTIONS(GH_NAME)
+                                                                   GH_CUDA_ASKED_FUNCTIONS(GH_NAME)
 #undef GH_NAME
 };
 
@@ -33,7 +36,7 @@ static const char *const names[GH_FN_COUNT] = {
 struct caller {
   uintptr_t low, high;
   bool ahead; /* asked for all of NCCL's */
-  void *real[GH_FN_COUNT];
+  void *real[GH_ENTRY_COUNT];
 };
 static struct caller callers[CALLERS];
 GH_HOT_DATA static uint32_t caller_count = 0;
@@ -47,7 +50,7 @@ typedef int (*dlclose_fn)(void *);
 /* What is looked for, and for whom. */
 struct request {
   const char *name;
-  char profiled[64];     /* pncclX; "" for CUDA's */
+  const char *profiled;  /* pncclX; "" for CUDA's */
   const char *version;   /* the caller's object was linked to this one; NULL: to none */
   uintptr_t address;     /* in the caller */
   struct gh_object from; /* its object; `high` is 0 for code outside any */
@@ -116,18 +119,14 @@ static void *in_global_scope(const struct request *r) {
   if (found && r->version && gh_elf_containing((uintptr_t)found, &object) &&
       !gh_elf_has_version(&object, r->version))
     found = ask_loader(RTLD_NEXT, r->name, r->version);
-  if (!is_usable(found)) return NULL;
-  if (!gh_elf_containing((uintptr_t)found, &object)) return found;
-  void *profiled = *r->profiled ? gh_elf_symbol(&object, r->profiled) : NULL;
-  return profiled ? profiled : found;
+  return is_usable(found) ? found : NULL;
 }
 
 /* The library inside the caller's own object. A tool preloaded before the hook has the name, too,
- * and calling it back would never end: so of NCCL only pncclX counts, of CUDA no such object. */
+ * perhaps that of pncclX as well, and calling it back would never end: no such object. */
 static void *in_caller(const struct request *r) {
-  if (!r->from.high || is_self((void *)r->address)) return NULL;
-  if (*r->profiled) return gh_elf_symbol(&r->from, r->profiled);
-  return gh_elf_before_self(r->address) ? NULL : gh_elf_symbol(&r->from, r->name);
+  if (!r->from.high || is_self((void *)r->address) || gh_elf_before_self(r->address)) return NULL;
+  return gh_elf_symbol(&r->from, *r->profiled ? r->profiled : r->name);
 }
 
 /* What the caller's object was linked to, and what that was linked to, in the loader's order. */
@@ -153,30 +152,32 @@ static void *in_library(const struct request *r, const char *version) {
   return NULL;
 }
 
-/* The first object that has it, but no tool in front of the hook (see in_caller). */
+/* The first object that has it. */
 static void *anywhere(const struct request *r, const char *version) {
   struct gh_object object;
   if (*r->profiled && gh_elf_defining(r->profiled, NULL, NULL, &object))
     return gh_elf_symbol(&object, r->profiled);
-  if (!gh_elf_defining(r->name, NULL, version, &object) || is_in(&object, (void *)r->address))
-    return NULL;
-  return in_object(&object, r);
+  return gh_elf_defining(r->name, NULL, version, &object) ? in_object(&object, r) : NULL;
 }
 
-static struct request request_of(const char *name, uintptr_t caller) {
-  struct request r = {.name = name, .address = caller};
+static bool is_nccl(enum gh_fn fn) { return *names[fn % GH_FN_COUNT] == 'p'; }
+
+static const char *name_of(enum gh_fn fn) {
+  return names[fn % GH_FN_COUNT] + (fn < GH_FN_COUNT && is_nccl(fn));
+}
+
+static struct request request_of(enum gh_fn fn, uintptr_t caller) {
+  struct request r = {.name = name_of(fn), .profiled = "", .address = caller};
   if (!gh_elf_containing(caller, &r.from)) r.from = (struct gh_object){0};
-  if (*name == 'n') {
-    r.profiled[0] = 'p';
-    strncat(r.profiled, name, sizeof r.profiled - 2);
-  } else if (r.from.high) {
+  if (is_nccl(fn))
+    r.profiled = names[fn % GH_FN_COUNT];
+  else if (r.from.high)
     r.version = gh_elf_wanted_version(&r.from, "libcudart");
-  }
   return r;
 }
 
-static void *resolve(const char *name, uintptr_t caller) {
-  struct request r = request_of(name, caller);
+static void *resolve(enum gh_fn fn, uintptr_t caller) {
+  struct request r = request_of(fn, caller);
   void *found = named_library(&r);
   if (!found) found = in_global_scope(&r);
   if (!found) found = in_caller(&r);
@@ -240,7 +241,7 @@ GH_HOT void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller) {
   struct caller *row = row_of(caller);
   void *real = row ? __atomic_load_n(&row->real[fn], __ATOMIC_ACQUIRE) : NULL;
   if (GH_UNLIKELY(!real)) {
-    real = resolve(names[fn], caller);
+    real = resolve(fn, caller);
     if (row && real) {
       pin(real);
       __atomic_store_n(&row->real[fn], real, __ATOMIC_RELEASE);
@@ -255,7 +256,7 @@ void gh_resolve_ahead(uintptr_t caller) {
   struct caller *row = row_of(caller);
   if (!row || __atomic_exchange_n(&row->ahead, true, __ATOMIC_RELAXED)) return;
   for (enum gh_fn fn = 0; fn < GH_FN_COUNT; fn++)
-    if (*names[fn] == 'n') gh_resolve_optional(fn, caller);
+    if (is_nccl(fn)) gh_resolve_optional(fn, caller);
 }
 
 /* Remembered under the first one, so that those missing aren't looked for again. */
@@ -270,9 +271,10 @@ void *gh_resolve_first(const enum gh_fn *fns, size_t n, uintptr_t caller) {
 }
 
 GH_HOT void *gh_real(enum gh_fn fn, uintptr_t caller) {
-  static bool said[GH_FN_COUNT];
+  static bool said[GH_ENTRY_COUNT];
   void *real = gh_resolve_optional(fn, caller);
   if (GH_UNLIKELY(!real) && !__atomic_exchange_n(&said[fn], true, __ATOMIC_RELAXED))
-    gh_log("%s isn't in any library of this process; name yours in GREYHOUND_NCCL_LIB", names[fn]);
+    gh_log("%s isn't in any library of this process; name yours in GREYHOUND_NCCL_LIB",
+           name_of(fn));
   return real;
 }
