@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -47,13 +48,13 @@ def test_a_program_whose_loader_is_missing(runner: Runner, tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
-def test_a_setuid_program(runner: Runner, tmp_path: Path) -> None:
+def test_a_setuid_program(runner: Runner) -> None:
     """The loader leaves our entry out where it must not trust it, without a word."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    program = hello(tmp_path, "setuid")
-    program.chmod(0o4755)
-    assert same(runner, program, user=65534).stdout == "0\n"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        program = hello(Path(folder), "setuid")
+        program.chmod(0o4755)
+        assert same(runner, program, user=65534).stdout == "0\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"no library", b"\x7fELF\x02\x01\x01" + bytes(200)])
