@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON_VENV := $(VENV)/bin/python
 C_SOURCES = $(shell git ls-files '*.c' '*.h' '*.cpp' 2>/dev/null)
 
-.PHONY: help install native demo test test-fast scenarios bench detection lint clean
+.PHONY: help install native demo test test-fast scenarios bench detection deb lint clean
 
 help:
 	@echo "make demo       the main job: a private Slurm cluster, a small GPT, one slow GPU, found and reported"
@@ -12,6 +12,7 @@ help:
 	@echo "make scenarios  longer matrices on one cluster start"
 	@echo "make bench      what Greyhound costs, as ratios from one run"
 	@echo "make detection  how good detection is: writes docs/detection.md anew (about four minutes)"
+	@echo "make deb        a Debian package of everything but the plugin, into dist/"
 	@echo "make lint       ruff, mypy --strict, clang-format"
 	@echo "make install    .venv and all that the above need"
 
@@ -40,6 +41,9 @@ bench: install
 
 detection: install
 	@$(PYTHON_VENV) -m greyhound.bench.detection
+
+deb:
+	@sh packaging/deb/build.sh
 
 lint: install
 	@$(VENV)/bin/ruff check greyhound tests scripts setup.py
