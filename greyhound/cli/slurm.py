@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from greyhound.doctor.slurm_checks import SlurmHost
+from greyhound.doctor.slurm_checks import DEFAULT_PLUGSTACK, SlurmHost
 from greyhound.slurm.client import SlurmError
 from greyhound.slurm.install import Installer, InstallError, Site
 
@@ -65,5 +65,13 @@ command.add_command(install, "upgrade")
 @click.option("--remove-line", is_flag=True, help="Also forget the option: scripts that carry it are refused then.")
 def uninstall(prefix: Path, plugstack: Path | None, dry_run: bool, remove_line: bool) -> None:
     """Put a stub in the plugin's place, which accepts --greyhound and says "disabled by the site"."""
-    installer = Installer(Site(prefix.resolve(), _plugstack(plugstack)), click.echo, dry_run)
+    try:
+        conf = _plugstack(plugstack)
+    except click.UsageError as error:
+        if remove_line:
+            raise
+        # The stub goes where the plugin lies, whatever names it: a package is removed with slurmctld down, too.
+        click.echo(f"greyhound: {error.message}", err=True)
+        conf = DEFAULT_PLUGSTACK
+    installer = Installer(Site(prefix.resolve(), conf), click.echo, dry_run)
     _run(lambda: installer.uninstall(remove_line))

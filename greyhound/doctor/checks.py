@@ -46,7 +46,7 @@ def examine(environment: Mapping[str, str] | None = None, with_slurm: bool = Tru
             arguments = lines[0].arguments if lines else {}
     settings, native = _settings(arguments)
     yield from host_checks.check_hook(native)
-    yield from host_checks.check_waiter(native)
+    yield from host_checks.check_parts(native, native_dir())
     yield from host_checks.check_redis(settings.redis_server)
     yield from host_checks.check_shared_memory()
     yield from host_checks.check_records(settings.record_path)

@@ -40,15 +40,13 @@ def check_hook(native: Path) -> Iterator[Finding]:
         yield Finding("hook", Level.OK, f"{hook} loads")
 
 
-def check_waiter(native: Path) -> Iterator[Finding]:
-    """The waiter and the reader, without which a node is unmonitored."""
-    for name in ("greyhound_waiter", "libgreyhound_reader.so"):
-        path = native / name
-        if path.is_file() and os.access(path, os.X_OK if name == "greyhound_waiter" else os.R_OK):
-            continue
-        yield Finding("C parts", Level.FAIL, f"{path} is missing or can't be used", "install Greyhound again")
-        return
-    yield Finding("C parts", Level.OK, f"waiter and reader in {native}")
+def check_parts(native: Path, package: Path) -> Iterator[Finding]:
+    """The waiter, beside the plugin, and the ring reader, in the Python package: without them a node is unmonitored."""
+    for path, need in ((native / "greyhound_waiter", os.X_OK), (package / "libgreyhound_reader.so", os.R_OK)):
+        if not path.is_file() or not os.access(path, need):
+            yield Finding("C parts", Level.FAIL, f"{path} is missing or can't be used", "install Greyhound again")
+            return
+    yield Finding("C parts", Level.OK, f"waiter in {native}, reader in {package}")
 
 
 def check_redis(server: str) -> Iterator[Finding]:

@@ -157,7 +157,7 @@ class Installer:
     def _our_lines(self) -> list[Path]:
         try:
             return [line.plugin for line in read(self._site.plugstack)]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise InstallError(f"{self._site.plugstack} can't be read: {error.strerror}") from None
@@ -173,9 +173,9 @@ class Installer:
         """Put the stub in the plugin's place; with ``remove_line`` take our line out instead (scripts with the option
         are refused from then on)."""
         site = self._site
-        plugins = self._our_lines()
+        plugins = self._our_lines() + ([site.plugin] if site.plugin.is_file() else [])
         if not plugins:
-            raise InstallError(f"{site.plugstack} has no line of Greyhound's: nothing is installed there")
+            raise InstallError(f"no line in {site.plugstack} and no {site.plugin}: nothing is installed there")
         if remove_line:
             text = without_lines(site.plugstack.read_text())
             self._do(f"take our line out of {site.plugstack}", lambda: write_config(site.plugstack, text))

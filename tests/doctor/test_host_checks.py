@@ -18,7 +18,7 @@ def program(path: Path, text: str) -> Path:
 
 def test_the_real_hook_loads(native):
     assert [finding.level for finding in host_checks.check_hook(native)] == [Level.OK]
-    assert [finding.level for finding in host_checks.check_waiter(native)] == [Level.OK]
+    assert [finding.level for finding in host_checks.check_parts(native, native)] == [Level.OK]
 
 
 def test_a_hook_that_cannot_be_loaded_fails_with_the_loaders_words(tmp_path):
@@ -28,7 +28,7 @@ def test_a_hook_that_cannot_be_loaded_fails_with_the_loaders_words(tmp_path):
     assert "libgreyhound_hook.so" in finding.text
     (missing,) = host_checks.check_hook(tmp_path / "none")
     assert "missing" in missing.text
-    (parts,) = host_checks.check_waiter(tmp_path)
+    (parts,) = host_checks.check_parts(tmp_path, tmp_path)
     assert parts.level is Level.FAIL
 
 

@@ -93,7 +93,8 @@ def test_the_stub_accepts_the_option_and_says_so(cluster: Sandbox, prefix: Path)
     assert "disabled" not in cluster.srun("true").stderr
     assert greyhound(cluster, "uninstall", "--remove-line", *where).returncode == 0
     assert cluster.layout.plugstack.read_text() == OTHERS.replace("required", "optional")
-    again = greyhound(cluster, "uninstall", *where)
+    nowhere = ["--prefix=/nowhere", f"--plugstack={cluster.layout.plugstack}"]
+    again = greyhound(cluster, "uninstall", *nowhere)
     assert again.returncode == 1 and "nothing is installed" in again.stderr
 
 
@@ -113,6 +114,17 @@ def test_a_broken_build_leaves_the_site_as_it_was(prefix: Path, tmp_path: Path) 
     done = subprocess.run([*command, f"--slurm-include={tmp_path}"], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "spank.h was not found" in done.stderr
     assert conf.read_text() == OTHERS and not (prefix / "lib").exists()
+
+
+def test_the_stub_takes_the_plugins_place_where_no_slurm_answers(prefix: Path) -> None:
+    library = prefix / "lib" / "greyhound"
+    library.mkdir(parents=True)
+    (library / "spank_greyhound.so").write_text("plugin")
+    (library / "spank_greyhound_stub.so").write_text("stub")
+    command = [sys.executable, "-m", "greyhound", "slurm", "uninstall", f"--prefix={prefix}"]
+    done = subprocess.run(command, env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (library / "spank_greyhound.so").read_text() == "stub"
 
 
 def test_another_prefix_is_not_overwritten(prefix: Path, tmp_path: Path) -> None:
