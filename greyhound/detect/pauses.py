@@ -7,12 +7,16 @@ from statistics import median
 _KEPT = 32  # pauses remembered; what matters are the longest of the last ones
 _LONGEST = 16  # longer runs of slow iterations are levels, not pauses
 _SEEN_ONCE = 8  # up to this length one earlier pause is enough; longer ones must have come twice
+_ABOUT = 0.5  # share of its height by which an iteration may be off
 _ALIKE = 0.75  # share of a shift's height (log) that a pause must have to stand for it
 
 
 @dataclass(frozen=True)
 class Pause:
-    """``length`` slow iterations in a row, ``height`` their median in log units above healthy."""
+    """Slow iterations in a row: ``height`` is their median (log over healthy), ``length`` how many are about as high.
+
+    A pause often begins with one that is far longer than the rest, which no one would take for the same level.
+    """
 
     length: int
     height: float
@@ -27,18 +31,20 @@ class Pauses:
         self._run: list[float] = []
         self._seen: deque[Pause] = deque(maxlen=_KEPT)
 
-    def add(self, excess: float) -> None:
+    def take(self, excess: float) -> None:
         """Take the next healthy iteration, as log over the level."""
         if excess > self._floor:
             if len(self._run) <= _LONGEST:
                 self._run.append(excess)
         elif self._run:
-            self.add_run(len(self._run), median(self._run))
+            if 2 <= len(self._run) <= _LONGEST:
+                height = median(self._run)
+                self.add(sum(abs(row - height) <= _ABOUT * height for row in self._run), height)
             self._run.clear()
 
-    def add_run(self, length: int, height: float) -> None:
+    def add(self, length: int, height: float) -> None:
         """Take a whole run; single iterations are left to the test of chance, long ones are no pauses."""
-        if 2 <= length <= _LONGEST:
+        if length <= _LONGEST:
             self._seen.append(Pause(length, height))
 
     def longest_like(self, height: float) -> int:

@@ -116,7 +116,7 @@ class Tracker:
     def _learn(self, sample: Sample, log_s: float, healthy_s: float) -> list[Finding]:
         healthy = self._baseline.learn(log_s)
         if healthy is not None:
-            self._pauses.add(healthy - self._baseline.level)
+            self._pauses.take(healthy - self._baseline.level)
         error = self._baseline.median_error(1)
         minor = self._minor.add(sample.iteration, sample.seconds, sample.excess, healthy_s, error)
         return [minor] if minor else []
@@ -158,6 +158,6 @@ class Tracker:
         after = recent[end:]
         self._recent = deque(after, maxlen=_HISTORY)
         self._episode = None
-        self._pauses.add_run(episode.count - len(after), math.log(episode.opened.slowdown))
+        self._pauses.add(episode.count - len(after), math.log(episode.opened.slowdown))
         self._baseline.recovered([math.log(row.seconds) for row in after])
         return [episode.close(after[0].iteration, sample.iteration, [row.seconds for row in after])]

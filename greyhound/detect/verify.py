@@ -23,12 +23,15 @@ _EVIDENT_DEVIATIONS = 3.0
 _LEAST = ((math.log(1.75), 7), (0.0, 5))
 # A job whose first evaluation may be still to come must show one more, if it is as high as those are.
 _PAUSE_HEIGHT = math.log(1.3)
+# After an iteration far longer still (an evaluation, a checkpoint) some slow ones may follow: cold caches, a disk.
+_FAR, _FAR_TIMES, _LEAST_AFTER = math.log(1.75), 3.0, 8
 _YOUNG, _YOUNG_LEAST = 256, 6
 _LEEWAY_DEVIATIONS = 0.25  # how far below the middle of the shift a slow iteration may lie
 # How far from the level an iteration may lie and belong to it: share of its height, or deviations. Short windows are
 # stricter, since there the heights are all that tells a level from some pauses in a row.
 _WITHIN_SHORT, _WITHIN_LONG = (0.25, 3.0), (0.5, 3.0)
-_NEW_ERRORS = 4.0  # standard errors of the window's median by which it must be above what was usual before
+_TIGHT = 0.12  # and how far where one of them is taken on trust
+_NEW_ERRORS = 5.0  # standard errors of the window's median by which it must be above what was usual before
 _BEYOND_ERRORS = 3.0  # or else above the threshold: a level that crept up to it
 _CHANCE = 1e-6  # probability of so many slow iterations if they were as rare as before; once in 500 jobs of 2,000
 _GRADUAL = 0.6  # share of the shift that was usual before, from which slow iterations are no surprise at all
@@ -52,37 +55,46 @@ class Verifier:
             middle = median(window)
             if middle <= self._opens_at + self._standard_errors * self._error(length):
                 continue
-            if self._opens_at < window[0] < middle <= _PAUSE_HEIGHT:
-                window[0] = middle  # it was partly over when the fail-slow began
+            self._complete_first(window, middle)
             window.sort()
             if length <= _SHORT and not newly_changed and window[0] < _EVIDENT_DEVIATIONS * self._baseline.spread:
                 continue
             before = self._baseline.recent_excess() if before is None else before
             usual = max(float(np.median(before)), 0.0)
-            if self._is_level(window, middle, usual, fast_allowed) and self._is_new(window, middle, usual, before):
+            far = max(recent[-length - 1 :]) > max(_FAR, _FAR_TIMES * middle)
+            least = max(self._least(middle), _LEAST_AFTER if far else 0)
+            alike = self._alike(window, middle, usual, fast_allowed)
+            if alike >= least and self._is_new(window, middle, usual, before):
                 return length, middle
         return None
+
+    def _complete_first(self, window: list[float], middle: float) -> None:
+        """The first iteration may have been partly over when the fail-slow began; the rest must be one level then."""
+        if self._opens_at < window[0] < middle:
+            within = max(_TIGHT * middle, _EVIDENT_DEVIATIONS * self._baseline.spread)
+            if all(abs(excess - middle) <= within for excess in window[1:]):
+                window[0] = middle
 
     def _error(self, length: int) -> float:
         return math.hypot(self._baseline.median_error(length), self._baseline.level_error())
 
-    def _is_level(self, window: list[float], middle: float, usual: float, fast_allowed: int) -> bool:
-        """Whether nearly all of a window (sorted) is slow, and enough of it alike in height, and for long enough."""
+    def _alike(self, window: list[float], middle: float, usual: float, fast_allowed: int) -> int:
+        """How many iterations of a window (sorted) are about as slow; 0 if not nearly all are slow."""
         spread, short = self._baseline.spread, len(window) <= _SHORT
         gradual = not short and usual > _GRADUAL * middle
         floor = (middle + (0.0 if gradual else usual)) / 2 - _LEEWAY_DEVIATIONS * spread
         if window[fast_allowed] <= floor or window[len(window) // 3] <= self._opens_at:
-            return False
+            return 0
         share, deviations = _WITHIN_SHORT if short else _WITHIN_LONG
         within = max(share * middle, deviations * spread)
-        alike = sum(abs(excess - middle) <= within for excess in window)
-        return alike >= self._least(middle) and alike > self._pauses.longest_like(middle) + 1
+        return sum(abs(excess - middle) <= within for excess in window)
 
     def _least(self, middle: float) -> int:
+        """How many iterations must be alike: more than a pause of this height has, and than this job's had."""
         least = next(count for height, count in _LEAST if middle > height)
         if self._baseline.learnt < _YOUNG and middle > _PAUSE_HEIGHT:
-            return max(least, _YOUNG_LEAST)
-        return least
+            least = max(least, _YOUNG_LEAST)
+        return max(least, self._pauses.longest_like(middle) + 2)
 
     def _is_new(self, window: list[float], middle: float, usual: float, before: Array) -> bool:
         """Whether the window stands out against what the job did ``before``, in height and in how often it is slow."""
