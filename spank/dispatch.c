@@ -55,6 +55,7 @@ int slurm_spank_init(spank_t spank, int argc, char **argv) {
   char folder[PATH_MAX];
   spank_context_t context = spank_context();
   if (context == S_CTX_SLURMD) return 0;
+  gh_plugin.listings++;
   if (!done) {
     own_folder(folder);
     gh_site_parse(argc, argv, folder, &gh_plugin.site,

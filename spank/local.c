@@ -73,10 +73,10 @@ static void refuse_components(void) {
 
 static bool in_het_job(void) { return getenv("SLURM_HET_SIZE") != NULL; }
 
-/* In an allocation that was there before, where Slurm calls us once a component (and once for
- * each time that we are listed). A step in one of its components is like any other. */
+/* Slurm calls us once a component, for each time that we are listed. A step in one component of
+ * a heterogeneous job is like any other. */
 static bool is_heterogeneous(int calls) {
-  if (calls < 2 || !in_het_job()) return false;
+  if (calls <= gh_plugin.listings) return false;
   refuse_components();
   return true;
 }
@@ -127,7 +127,8 @@ void gh_local_admit(spank_t spank) {
   char why[GH_MESSAGE_BYTES];
   uint32_t job = 0;
   if (!decision || strcmp(decision, "off") == 0) return;
-  if (in_het_job() && !came_from_het_job) { /* srun made the allocation for all its components */
+  /* srun made the allocation for all its components. Late: some have the decision already. */
+  if (in_het_job() && !came_from_het_job) {
     send_off();
     refuse_components();
     return;

@@ -26,6 +26,7 @@ struct gh_plugin {
   struct gh_site site;
   struct gh_spec given; /* --greyhound, inherited from sbatch or salloc included */
   bool is_given;
+  int listings; /* how often plugstack.conf names this file */
 };
 
 extern struct gh_plugin gh_plugin;
