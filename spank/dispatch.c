@@ -51,7 +51,7 @@ static void own_folder(char out[PATH_MAX]) {
 }
 
 int slurm_spank_init(spank_t spank, int argc, char **argv) {
-  static bool done; /* srun calls this once a component of a heterogeneous job */
+  static bool done; /* where plugstack.conf names us twice */
   char folder[PATH_MAX];
   spank_context_t context = spank_context();
   if (context == S_CTX_SLURMD) return 0;
