@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import stat
 import sys
 from collections.abc import Iterator
@@ -73,10 +74,18 @@ class _Options:
         return OfflineRun(METHODS[self.method](self.threshold, self.warmup))
 
 
+class _Threshold(click.FloatRange):
+    """A range that NaN isn't in (it is neither below nor above)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        share = super().convert(value, param, ctx)
+        return self.fail(f"{value!r} is not a number", param, ctx) if math.isnan(share) else share
+
+
 @click.command("detect")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--method", type=click.Choice(list(METHODS)), default="full", help="full: ours; the others: the paper's.")
-@click.option("--threshold", type=click.FloatRange(0.02, 1.0), default=0.10, help="Slow-down that counts (0.1: 10 %).")
+@click.option("--threshold", type=_Threshold(0.02, 1.0), default=0.10, help="Slow-down that counts (0.1: 10 %).")
 @click.option("--warmup", type=click.IntRange(5, 1000), default=10, help="Iterations before anything is judged.")
 @click.option("--json", "as_json", is_flag=True, help="One object a line.")
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw all files into this image.")

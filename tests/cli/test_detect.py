@@ -251,6 +251,7 @@ def test_standard_input_and_odd_names(tmp_path, good):
 
 def test_bad_options_are_refused_with_what_is_allowed(good):
     assert "0.02<=x<=1.0" in detect("--threshold", "3", good, code=2).stderr
+    assert "not a number" in detect("--threshold", "nan", good, code=2).stderr
     assert "bocdv" in detect("--method", "magic", good, code=2).stderr
     detect(code=2)
 
