@@ -49,6 +49,7 @@ class Master:
         self._notifier = notifier
         self._inbox = Inbox()
         self._gone: set[int] = set()
+        self._heard: set[int] = set()
         self._beat_due_s = 0.0
         self._failing_since_s: float | None = None
         self.job = Job(
@@ -146,6 +147,7 @@ class Master:
             return
         if isinstance(message.data, Bye):
             self._gone.add(message.node)
+        self._heard.add(message.node)
         if isinstance(message.data, AbMeasure):
             self._owner.take(message.node, message.data)
         self.job.handle(message, time.time())
@@ -158,10 +160,14 @@ class Master:
         """Write status.json where it is due."""
         self._status.update(self.job.status(time.time()), time.monotonic(), force)
 
-    def drain(self, bus: Bus | None, nodes: int) -> None:
-        """Wait for the nodes' goodbyes, DRAIN_S at most."""
+    def on_a_new_bus(self) -> None:
+        """Who was heard before may not have found it yet."""
+        self._heard.clear()
+
+    def drain(self, bus: Bus | None) -> None:
+        """Wait for the goodbyes of the nodes that are there, DRAIN_S at most: the step's end waits for us."""
         deadline_s = time.monotonic() + DRAIN_S
-        while bus is not None and len(self._gone) < nodes and time.monotonic() < deadline_s:
+        while bus is not None and self._heard - self._gone and time.monotonic() < deadline_s:
             try:
                 for text in bus.read("up", 0.1):
                     self.take(text)
@@ -246,6 +252,7 @@ class RedisKeeper:
             self._master.lost(f"{died}, {self._restarts} times")
             return
         self._master.job.notice(f"{died}; started again")
+        self._master.on_a_new_bus()
         self._start()
 
     def stop(self) -> None:
@@ -277,7 +284,7 @@ def main() -> int:
         if stopper.reason == PARENT_DIED:
             master.abandon("the head's analyzer died; the job goes on")
         else:
-            master.drain(redis.bus, arguments.node_count)
+            master.drain(redis.bus)
             master.finish(stopper.reason)
     finally:
         redis.stop()

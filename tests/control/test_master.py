@@ -29,12 +29,12 @@ class FlakyBus(MemoryBus):
 
 
 class Bench:
-    def __init__(self, folder, notifier=None):
+    def __init__(self, folder, notifier=None, settings=None):
         (folder / "step").mkdir()
         (folder / "record").mkdir()
         self.record = folder / "record"
         self.live = folder / "step" / "status.json"
-        arguments = NodeArguments(folder / "step", 0, 1, "n1", StepName("7", "0", 0), Settings(), None, 2)
+        arguments = NodeArguments(folder / "step", 0, 1, "n1", StepName("7", "0", 0), settings or Settings(), None, 2)
         self.master = Master(arguments, Record(self.record, "a notice of the record"), notifier)
         self.bus = FlakyBus()
         self.node = MemoryBus(self.bus)
@@ -73,7 +73,7 @@ def test_rounds_write_events_and_both_copies(bench):
         assert (status["state"], status["iteration"]) == ("suspect", 44)
         assert status["notices"] == ["a notice of the record"]
     bench.send(Bye("the step ended"))
-    bench.master.drain(bench.bus, 1)
+    bench.master.drain(bench.bus)
     bench.master.finish("the step ended")
     assert bench.events()[-1] == "end"
     assert read_status(bench.live)["state"] == "ended"
