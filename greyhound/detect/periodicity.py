@@ -1,67 +1,76 @@
-"""Finds the period of a call stream from the gaps of its rarest recurring symbols.
+"""Finds the period of a call stream from the distances at which rare symbols return.
 
 An iteration holds calls on several levels: layers repeat in a micro-batch, micro-batches in an iteration. A level is
-proposed by a symbol that returns at even distances, and verified by comparing what lies between (equality of symbols
-as a multiset, so that calls reordered between threads don't matter). Symbols are only compared, never ordered.
+proposed by a symbol (or a short sequence of them) that returns at even distances, and verified by comparing what lies
+between (equality of symbols as a multiset, so that calls reordered between threads don't matter). Symbols are only
+compared, never ordered. docs/detection-period.md has the whole story.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Symbols = NDArray[np.uint64]
+from greyhound.detect.contexts import Symbols, contains, contexts, kinds, ragged_kinds, rare, without_sizes
+from greyhound.detect.levels import Ints, Level, iteration_level
 
 MATCH_SHARE = 0.95  # the paper's M (section 4.2)
 _MIN_SEGMENTS = 3
-# Wanted of a period that has hardly a symbol of its own, for it may be a layer's; more so where it is a quick one.
-_PLAIN_SEGMENTS, _QUICK_PLAIN_SEGMENTS = 48, 2048
-_QUICK_NS = 5_000_000
-_IRREGULAR_SHARE = 0.1
+# How often a period must have been seen in which no micro-batches show, for it may be one itself, or a layer, which are
+# quick; not so often if it is many calls, more often if it has hardly a symbol of its own.
+_FLAT_SEGMENTS, _FLAT_CALLS = ((0, 512), (30_000_000, 12), (500_000_000, 8)), 1 << 15  # from so many ns on
+_INTERRUPTED = 3  # so many times as often if never without an interruption
+_PLAIN_SEGMENTS = ((0, 2048), (5_000_000, 512), (500_000_000, 48))
+_LAYER_NS = 30_000_000
+_LONG_CALLS = 1 << 16  # a period of so many needs to be seen only twice
+_IRREGULAR_SHARE = 0.25
+_WIDE_SHARE = 0.6  # of the segments between wide contexts that must be the same, since their multisets tell little
 _COMPARED_SEGMENTS = 12
-_MAX_REPEATS = 256  # of the anchor in a period
-_REPEATS_TRIED = 8  # rare symbols for which that is tried
-_MAX_OCCURRENCES = 2048
-_MAX_MICRO_BATCHES = 64
-_FOREIGN_SYMBOLS = 3
-_EXTRA_TIME_SHARE = 0.05
-_PROPORTION_SLACK = 0.25
+_LATEST_SEGMENTS = 3  # one of these must be even
+_WIDTHS = (1, 2, 4, 8, 32, 128)
+_EXPLAINED_SHARE = 0.9
+_MAX_OCCURRENCES = 4096
+_THINNED_CALLS, _SORTED_CALLS = 1 << 17, 1 << 16  # of longer streams only so many calls are looked at for proposals
+_GROUPS_OF_A_COUNT, _MAX_GROUPS = 16, 256
+_RAGGED_SIZES = 8
+_ALL_RAGGED_CALLS, _ALL_RAGGED_SEGMENTS = 4096, 64
+_KEPT_SYMBOLS = 1024
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A period of ``calls`` calls that ends at each ``every``-th occurrence of ``anchor``."""
+    """A period of ``calls`` calls: an iteration ends ``width`` - 1 calls before each context ``anchor``.
+
+    fingerprint: sum of its symbols modulo 2^64. ragged: kinds of calls that are compared without their size. once,
+    members: the symbols that occur once in it, and all (at most 1024 of each, the smallest).
+    """
 
     anchor: int
-    every: int
+    width: int
     calls: int
     fingerprint: int
+    ragged: tuple[int, ...]
+    once: frozenset[int]
+    members: frozenset[int]
 
 
 @dataclass(frozen=True)
-class _Stream:
-    symbols: Symbols
-    t_ns: Ints
-    ids: Ints
-    count: Ints  # by id
-    first: Ints  # by id: first position
-    order: Ints  # positions, grouped by id
-    start: Ints  # by id: where its positions begin in order
-
-    def positions(self, symbol_id: int) -> Ints:
-        begin = self.start[symbol_id]
-        return self.order[begin : begin + self.count[symbol_id]]
+class _Found:
+    level: Level
+    finer: Level | None  # what is repeated in it
+    micro_batch: Level | None  # the coarsest such with symbols of its own
+    symbols: Symbols  # as they were compared
+    ragged: Symbols
 
 
 @dataclass(frozen=True)
-class _Level:
-    symbol_id: int
-    every: int
+class _Group:
+    """The places of one context, and how evenly they lie."""
+
     calls: int
-    ends: Ints  # positions of the anchors
-    modal: int  # index of a segment that is like most others
-    own_symbols: int  # symbols that occur once a period
+    uneven: int
+    positions: Ints
 
 
 def tolerance(calls: int) -> int:
@@ -69,191 +78,224 @@ def tolerance(calls: int) -> int:
     return max(calls // 20, min(2, calls // 4))
 
 
-def segment_sums(symbols: Symbols, ends: Ints) -> Symbols:
-    """Sum modulo 2^64 of the symbols after each end up to the next: equal for equal multisets."""
-    running = np.cumsum(symbols, dtype=np.uint64)
-    return np.diff(running[ends])
-
-
-def find_pattern(symbols: Symbols, t_ns: Ints, min_segments: int = _MIN_SEGMENTS) -> Pattern | None:
+def find_pattern(
+    symbols: Symbols, t_ns: Ints, min_segments: int = _MIN_SEGMENTS, patient: bool = True
+) -> Pattern | None:
     """The period of a stream of symbols with their times (ns), or None as long as it doesn't show.
 
-    The smallest verified period that isn't a part of a larger one, like a layer's or a micro-batch's.
+    With ``patient`` a period in which no micro-batches show is awaited longer, for it may be a micro-batch itself.
     """
     if len(symbols) < 2 * min_segments:
         return None
-    stream = _index(symbols, np.asarray(t_ns, dtype=np.int64))
-    levels = _verified_levels(stream, min_segments)
+    found = _search(symbols, np.empty(0, np.uint64), min_segments)
+    if found is None or found.level.own < 2 or found.level.explained < _EXPLAINED_SHARE:
+        ragged = ragged_kinds(symbols[-_SORTED_CALLS:], _RAGGED_SIZES)
+        other = _search(symbols, ragged, min_segments) if len(ragged) else None
+        if other is not None and (found is None or other.level.calls > found.level.calls):
+            found = other
+    if found is None or not _seen_enough(found, t_ns, patient):
+        return None
+    return _pattern(found)
+
+
+def _seen_enough(found: _Found, t_ns: Ints, patient: bool) -> bool:
+    level = found.level
+    if level.calls >= _LONG_CALLS:
+        return True
+    took_ns = _usual_ns(level, t_ns)
+    if level.own < 2 and found.finer is None:
+        return level.good >= _wanted(_PLAIN_SEGMENTS, took_ns)
+    nested = found.micro_batch is not None and _usual_ns(found.micro_batch, t_ns) >= _LAYER_NS
+    if nested or not patient:
+        return True
+    wanted = min(_wanted(_FLAT_SEGMENTS, took_ns), max(_FLAT_CALLS // level.calls, _MIN_SEGMENTS))
+    return level.run >= wanted or level.good >= _INTERRUPTED * wanted
+
+
+def _usual_ns(level: Level, t_ns: Ints) -> float:
+    return float(np.median(np.diff(t_ns[level.ends])))
+
+
+def _wanted(segments_from: tuple[tuple[int, int], ...], took_ns: float) -> int:
+    return min(segments for least_ns, segments in segments_from if took_ns >= least_ns)
+
+
+def _search(symbols: Symbols, ragged: Symbols, min_segments: int) -> _Found | None:
+    """The iteration of the stream, sizes of the ``ragged`` kinds left out; None if no level is verified."""
+    compared = without_sizes(symbols, ragged)
+    if len(ragged) == 0:
+        levels = _levels(compared, _WIDTHS, min_segments)
+    else:
+        # A period is only believed if something of a fixed size returns with it, or after very long.
+        levels = _levels(compared, (1,), min_segments, ~contains(ragged, kinds(symbols)))
+        if not levels and len(symbols) >= _ALL_RAGGED_CALLS:
+            levels = [level for level in _levels(compared, _WIDTHS, _ALL_RAGGED_SEGMENTS) if level.calls >= 2]
     if not levels:
         return None
-    level = levels[0]
-    for coarser in levels[1:]:
-        if _is_part(stream, level, coarser):
-            level = coarser
-    if level is levels[0] and level.own_symbols < 2 and len(level.ends) <= _plain_segments(stream, level):
-        return None
-    sums = segment_sums(symbols, level.ends)
-    anchor, every = _last_of_iteration(stream, level)
-    return Pattern(anchor, every, level.calls, int(sums[level.modal]))
+    level = iteration_level(compared, levels)
+    parts = [finer for finer in levels if 2 * finer.calls <= level.calls]
+    with_own = [finer for finer in parts if finer.own >= 2]
+    return _Found(level, parts[-1] if parts else None, with_own[-1] if with_own else None, compared, ragged)
 
 
-def _plain_segments(stream: _Stream, level: _Level) -> int:
-    quick = np.median(np.diff(stream.t_ns[level.ends])) < _QUICK_NS
-    return _QUICK_PLAIN_SEGMENTS if quick else _PLAIN_SEGMENTS
+def _levels(
+    symbols: Symbols, widths: tuple[int, ...], min_segments: int, anchors: NDArray[np.bool_] | None = None
+) -> list[Level]:
+    """Verified levels, finest first; wider contexts are tried only as long as the coarsest leaves much unexplained."""
+    running = np.cumsum(symbols, dtype=np.uint64)
+    levels: list[Level] = []
+    for width in widths:
+        context = contexts(symbols, width)
+        groups = _groups(context, min_segments, anchors)
+        if groups is None:
+            break
+        for group in groups:
+            if any(abs(group.calls - level.calls) <= tolerance(level.calls) for level in levels):
+                continue
+            level = _verify(symbols, running, context, width, group, min_segments)
+            if level is not None:
+                levels.append(level)
+        if levels and max(levels, key=lambda level: level.calls).explained >= _EXPLAINED_SHARE:
+            break
+    return sorted(levels, key=lambda level: level.calls)
 
 
-def _last_of_iteration(stream: _Stream, level: _Level) -> tuple[int, int]:
-    """The symbol to cut at, and at which of its occurrences.
+def _groups(context: Symbols, min_segments: int, anchors: NDArray[np.bool_] | None) -> list[_Group] | None:
+    """Contexts that return evenly; of those at about the same distance the most even ones and the last first.
 
-    Of the symbols that occur once a period the one that came last to the stream: it ends the iteration, most often
-    with a reduction that the host waits for, so that its time is a steady one.
+    None if no context returns: no wider one will.
     """
-    symbols = len(stream.count)
-    segments = range(max(0, level.modal - 1), level.modal + 1)
-    counts = [np.bincount(_segment(stream, level.ends, i), minlength=symbols) for i in segments]
-    once = np.flatnonzero(np.all(np.stack(counts) == 1, axis=0))
-    if len(once) == 0:
-        return int(stream.symbols[level.ends[-1]]), level.every
-    return int(stream.symbols[stream.first[once].max()]), 1
+    places = np.arange(len(context)) if len(context) < _THINNED_CALLS else rare(context, _SORTED_CALLS)
+    ordered = context[places]
+    order = np.argsort(ordered, kind="stable")
+    ordered, order = ordered[order], places[order]
+    begin = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))[: len(order)]
+    count = np.diff(begin, append=len(order))
+    if len(order) and count.max() < 2:
+        return None
+    first = order[begin]
+    least = 2 if len(context) >= 2 * _LONG_CALLS else min_segments + 1
+    usable = count >= least
+    if anchors is not None:
+        usable &= anchors[first]
+    groups = []
+    for at in _rarest(np.flatnonzero(usable), count, first):
+        group = _evenness(order[begin[at] : begin[at] + count[at]][-_MAX_OCCURRENCES:], min_segments)
+        if group is not None:
+            groups.append(group)
+    return sorted(groups, key=lambda group: (group.calls, group.uneven, -int(group.positions[0])))
 
 
-def _index(symbols: Symbols, t_ns: Ints) -> _Stream:
-    _, first, ids, count = np.unique(symbols, return_index=True, return_inverse=True, return_counts=True)
-    order = np.argsort(ids, kind="stable")
-    return _Stream(symbols, t_ns, ids, count, first, order, np.cumsum(count) - count)
+def _rarest(usable: Ints, count: Ints, first: Ints) -> Ints:
+    """At most 256 of the usable contexts: the rarest, and of those that are equally often the last to appear."""
+    usable = usable[np.lexsort((-first[usable], count[usable]))]
+    often = count[usable]
+    new = np.flatnonzero(np.concatenate(([True], often[1:] != often[:-1])))[: len(often)]
+    number = np.arange(len(often)) - np.repeat(new, np.diff(new, append=len(often)))
+    kept: Ints = usable[number < _GROUPS_OF_A_COUNT][:_MAX_GROUPS]
+    return kept
 
 
-def _verified_levels(stream: _Stream, min_segments: int) -> list[_Level]:
-    """Verified levels, finest first."""
-    proposals = _even_symbols(stream, min_segments) + _repeated_symbols(stream, min_segments)
-    levels: list[_Level] = []
-    for calls, symbol_id, every in sorted(proposals, key=lambda row: (row[0], row[2], -int(stream.first[row[1]]))):
-        if levels and calls <= levels[-1].calls + tolerance(levels[-1].calls):
-            continue
-        level = _verify(stream, symbol_id, every, calls, min_segments)
-        if level is not None:
-            levels.append(level)
-    return levels
-
-
-def _even_symbols(stream: _Stream, min_segments: int) -> list[tuple[int, int, int]]:
-    """(calls, id, 1) of a symbol for each distance at which symbols return evenly."""
-    wanted = stream.count > min_segments
-    gap = np.diff(stream.order)
-    gap_id = stream.ids[stream.order[1:]]
-    inside = (gap_id == stream.ids[stream.order[:-1]]) & wanted[gap_id]
-    gap, gap_id = gap[inside], gap_id[inside]
-    known = np.flatnonzero(wanted)
-    if len(known) == 0:
-        return []
-    gaps = stream.count[known] - 1
-    begin = np.cumsum(gaps) - gaps
-    middle = gap[np.lexsort((gap, gap_id))][begin + gaps // 2]
-    slack = np.maximum(middle // 20, np.minimum(2, middle // 4))
-    uneven = np.abs(gap - np.repeat(middle, gaps)) > np.repeat(slack, gaps)
-    total = np.add.reduceat(uneven.astype(np.int64), begin)
-    latest = sum(uneven[begin + gaps - 1 - back] for back in range(min_segments))
-    even = (total <= np.maximum(1, gaps * _IRREGULAR_SHARE)) & (np.asarray(latest) == 0)
-    return _best_of_each_distance(stream, known[even], middle[even], total[even])
-
-
-def _best_of_each_distance(stream: _Stream, ids: Ints, middle: Ints, uneven: Ints) -> list[tuple[int, int, int]]:
-    """Of symbols at about the same distance: the most even one, then the last in the iteration."""
-    best: list[tuple[int, int, int]] = []
-    rank = np.lexsort((-stream.first[ids], uneven, middle))
-    at = 0
-    while at < len(rank):
-        calls = int(middle[rank[at]])
-        end = at + int(np.searchsorted(middle[rank[at:]], calls + tolerance(calls), side="right"))
-        group = rank[at:end]
-        chosen = group[np.lexsort((-stream.first[ids[group]], uneven[group]))[0]]
-        best.append((int(middle[chosen]), int(ids[chosen]), 1))
-        at = end
-    return best
-
-
-def _repeated_symbols(stream: _Stream, min_segments: int) -> list[tuple[int, int, int]]:
-    """(calls, id, every) of rare symbols whose every-th occurrences are evenly apart."""
-    recurring = np.flatnonzero(stream.count > 2 * min_segments)
-    by_rarity = recurring[np.lexsort((-stream.first[recurring], stream.count[recurring]))]
-    found = []
-    for symbol_id in by_rarity[:_REPEATS_TRIED]:
-        positions = stream.positions(int(symbol_id))[-_MAX_OCCURRENCES:]
-        every = _smallest_repeat(positions, min_segments)
-        if every is not None:
-            calls = int(np.median(positions[every:] - positions[:-every]))
-            found.append((calls, int(symbol_id), every))
-    return found
-
-
-def _smallest_repeat(positions: Ints, min_segments: int) -> int | None:
+def _evenness(positions: Ints, min_segments: int) -> _Group | None:
     gap = np.diff(positions)
-    for every in range(2, min(_MAX_REPEATS, len(gap) // min_segments) + 1):
-        same = np.abs(gap[every:] - gap[:-every]) <= 1
-        if len(same) >= every and same.mean() >= MATCH_SHARE and not (np.abs(gap - gap[0]) <= 1).all():
-            return every
-    return None
+    middle = int(np.partition(gap, len(gap) // 2)[len(gap) // 2])
+    least = _least_segments(middle, min_segments)
+    uneven = np.abs(gap - middle) > tolerance(middle)
+    total = int(uneven.sum())
+    if len(gap) < least or total > max(1, len(gap) * _IRREGULAR_SHARE) or uneven[-_LATEST_SEGMENTS:].all():
+        return None
+    return _Group(middle, total, positions)
 
 
-def _verify(stream: _Stream, symbol_id: int, every: int, calls: int, min_segments: int) -> _Level | None:
-    positions = stream.positions(symbol_id)
-    ends = positions[(len(positions) - 1) % every :: every]
+def _least_segments(calls: int, min_segments: int) -> int:
+    return 1 if calls >= _LONG_CALLS else min_segments
+
+
+def _verify(
+    symbols: Symbols, running: Symbols, context: Symbols, width: int, group: _Group, min_segments: int
+) -> Level | None:
+    ends, calls = group.positions, group.calls
     lengths = np.diff(ends)
     regular = np.flatnonzero(np.abs(lengths - calls) <= tolerance(calls))
-    if len(regular) < max(min_segments, (1 - _IRREGULAR_SHARE) * len(lengths) - 1):
+    if len(regular) < max(_least_segments(calls, min_segments), (1 - _IRREGULAR_SHARE) * len(lengths) - 1):
         return None
-    sums = segment_sums(stream.symbols, ends)
+    sums = np.diff(running[ends])
     _, which, count = np.unique(sums[regular], return_inverse=True, return_counts=True)
     modal = int(regular[np.flatnonzero(count[which] == count.max())[-1]])
-    exact_calls = int(lengths[modal])
-    share = lengths[sums == sums[modal]].sum() / (ends[-1] - ends[0])
-    compared = regular[-_COMPARED_SEGMENTS:]
-    if share < MATCH_SHARE and not (calls >= 3 and _alike(stream, ends, compared)):
-        return None
-    once = int((np.bincount(_segment(stream, ends, modal)) == 1).sum())
-    return _Level(symbol_id, every, exact_calls, ends, modal, once)
+    equal = sums == sums[modal]
+    share = np.count_nonzero(equal) / len(regular)
+    calls = int(lengths[modal])
+    if len(regular) < min_segments:
+        if not _same_twice(symbols, calls):
+            return None
+    elif share < MATCH_SHARE:
+        if calls < 3 or (width > 1 and share < _WIDE_SHARE) or not _alike(symbols, ends, regular[-_COMPARED_SEGMENTS:]):
+            return None
+        calls = int(np.median(lengths[regular]))
+        equal = np.abs(lengths - calls) <= tolerance(calls)
+    good = np.flatnonzero(equal)
+    explained = float(lengths[good].sum() / (len(symbols) - 1 - ends[good[0]]))
+    own = int((np.unique(context[ends[modal] + 1 : ends[modal + 1] + 1], return_counts=True)[1] == 1).sum())
+    irregular = np.flatnonzero(np.abs(lengths - calls) > tolerance(calls))
+    run = int(np.diff(irregular, prepend=-1, append=len(lengths)).max()) - 1
+    return Level(int(context[ends[modal]]), width, calls, ends, modal, own, len(good), run, share, explained)
 
 
-def _segment(stream: _Stream, ends: Ints, segment: int) -> Ints:
-    return stream.ids[ends[segment] + 1 : ends[segment + 1] + 1]
+def _same_twice(symbols: Symbols, calls: int) -> bool:
+    """Whether the last ``calls`` calls are those before them, one by one."""
+    if len(symbols) < 2 * calls:
+        return False
+    return bool((symbols[-calls:] == symbols[-2 * calls : -calls]).mean() >= MATCH_SHARE)
 
 
-def _alike(stream: _Stream, ends: Ints, compared: Ints) -> bool:
+def _alike(symbols: Symbols, ends: Ints, compared: Ints) -> bool:
     """Whether the segments share 95 % of their calls with their median, taken as multisets."""
-    symbols = len(stream.count)
-    counts = np.stack([np.bincount(_segment(stream, ends, int(i)), minlength=symbols) for i in compared])
+    pieces = [symbols[ends[i] + 1 : ends[i + 1] + 1] for i in compared.tolist()]
+    known, ids = np.unique(np.concatenate(pieces), return_inverse=True)
+    borders = np.cumsum([0] + [len(piece) for piece in pieces])
+    counts = np.stack([np.bincount(ids[a:b], minlength=len(known)) for a, b in itertools.pairwise(borders)])
     middle = np.median(counts, axis=0)
     return bool(np.minimum(counts, middle).sum() >= MATCH_SHARE * np.maximum(counts, middle).sum())
 
 
-def _is_part(stream: _Stream, fine: _Level, coarse: _Level) -> bool:
-    """Whether ``fine`` is a repeated part (layer, micro-batch) of the iteration ``coarse``.
+def _pattern(found: _Found) -> Pattern:
+    level, symbols = found.level, found.symbols
+    segment = level.segment(symbols)
+    known, count = np.unique(segment, return_counts=True)
+    anchor, width = _last_of_iteration(symbols, level)
+    return Pattern(
+        anchor=anchor,
+        width=width,
+        calls=level.calls,
+        fingerprint=int(segment.sum(dtype=np.uint64)),
+        ragged=tuple(found.ragged.tolist()),
+        once=frozenset(known[count == 1][:_KEPT_SYMBOLS].tolist()),
+        members=frozenset(known[:_KEPT_SYMBOLS].tolist()),
+    )
 
-    Not so for what merely happens every few iterations: a logging call (adds hardly any time or symbols) or an
-    evaluation (changes the proportions, since it runs forward only).
+
+def _last_of_iteration(symbols: Symbols, level: Level) -> tuple[int, int]:
+    """The context to cut at and its width: of those that occur once a period the one that came last to the stream.
+
+    A single symbol that does so ends the iteration, most often with a reduction that the host waits for, so that its
+    time is a steady one; a wider context begins with the last call of the iteration.
     """
-    symbols = len(stream.count)
-    fine_count = np.bincount(_segment(stream, fine.ends, fine.modal), minlength=symbols)
-    coarse_count = np.bincount(_segment(stream, coarse.ends, coarse.modal), minlength=symbols)
-    ratio = coarse_count[fine_count > 0] / fine_count[fine_count > 0]
-    foreign = (fine_count == 0) & (coarse_count > 0)
-    if ratio.max() - ratio.min() > _PROPORTION_SLACK or not foreign.any():
-        return False
-    if fine.own_symbols < 2:
-        return True
-    if np.median(ratio) > _MAX_MICRO_BATCHES:
-        return False
-    return int(foreign.sum()) >= _FOREIGN_SYMBOLS or _takes_time(stream, fine, foreign)
+    for width in (width for width in _WIDTHS if width <= level.width):
+        context = contexts(symbols, width)
+        once = _once_a_period(context, level)
+        if len(once):
+            begun = context[: level.ends[level.modal + 1] + 1]
+            places = np.flatnonzero(contains(once, begun))
+            _, first = np.unique(context[places], return_index=True)
+            return int(context[places[first.max()]]), width
+    return level.anchor, level.width
 
 
-def _takes_time(stream: _Stream, fine: _Level, foreign: NDArray[np.bool_]) -> bool:
-    """Whether fine segments with foreign calls last clearly longer than the others."""
-    running = np.cumsum(foreign[stream.ids])
-    has_foreign = np.diff(running[fine.ends]) > 0
-    took_ns = np.diff(stream.t_ns[fine.ends])
-    if has_foreign.all() or not has_foreign.any():
-        return False
-    plain_ns = took_ns[~has_foreign]
-    middle_ns = np.median(plain_ns)
-    noise_ns = 4 * np.median(np.abs(plain_ns - middle_ns)) / np.sqrt(has_foreign.sum())
-    return bool(np.median(took_ns[has_foreign]) - middle_ns > max(_EXTRA_TIME_SHARE * middle_ns, noise_ns))
+def _once_a_period(context: Symbols, level: Level) -> Symbols:
+    """Contexts that occur once in the modal segment and once in one beside it."""
+    beside = level.modal - 1 if level.modal else min(1, len(level.ends) - 2)
+    once = []
+    for at in (level.modal, beside):
+        known, count = np.unique(context[level.ends[at] + 1 : level.ends[at + 1] + 1], return_counts=True)
+        once.append(known[count == 1])
+    return np.intersect1d(once[0], once[1], assume_unique=True)

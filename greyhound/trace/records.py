@@ -73,34 +73,37 @@ _MIX_COMM = np.uint64(0x9E3779B97F4A7C15)
 _MIX_BYTES = np.uint64(0xC2B2AE3D27D4EB4F)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+_SHIFT_1, _SHIFT_2, _HALF = np.uint64(30), np.uint64(27), np.uint64(32)
+_UPPER_HALF = np.uint64(0xFFFFFFFF_00000000)
 
 
 def symbols(records: NDArray[np.void]) -> NDArray[np.uint64]:
     """One 64-bit symbol a record: equal for equal (op, communicator, bytes, peer, dtype), else different.
 
-    The sizes of sends and receives inside a group are left out: all-to-all with ragged sizes (mixture of experts)
-    is built of them, and they would differ in each iteration. The mix is splitmix64's finaliser.
+    The upper half is of all but the bytes: what kind of call it is. Calls whose sizes never return are compared by it.
+    The sizes of sends and receives inside a group are left out at once: all-to-all with ragged sizes (mixture of
+    experts) is built of them, and they would differ in each iteration. The mix is splitmix64's finaliser.
     """
     if len(records) == 0:
         return np.empty(0, dtype=np.uint64)
     words = np.ascontiguousarray(records).view("<u8").reshape(-1, _WORDS)
-    sizes = words[:, _BYTES_WORD] * _MIX_BYTES
+    kind: NDArray[np.uint64] = words[:, _COMM_WORD] * _MIX_COMM
+    kind ^= kind >> _SHIFT_1
+    kind += words[:, _CALL_WORD] & _CALL_MASK
+    kind *= _MIX_1
+    kind ^= kind >> _SHIFT_2
+    kind *= _MIX_2
+    size = words[:, _BYTES_WORD] * _MIX_BYTES
     ragged = (records["flags"] & np.uint8(layout.GH_REC_IN_GROUP)) != 0
     if ragged.any():
         ragged &= (records["op"] == layout.GH_OP_SEND) | (records["op"] == layout.GH_OP_RECV)
-        sizes[ragged] = 0
-    mixed: NDArray[np.uint64] = words[:, _COMM_WORD] * _MIX_COMM
-    mixed ^= mixed >> _SHIFT_1
-    mixed += sizes
-    mixed *= _MIX_1
-    mixed ^= mixed >> _SHIFT_2
-    mixed += words[:, _CALL_WORD] & _CALL_MASK
-    mixed *= _MIX_2
-    mixed ^= mixed >> _SHIFT_3
-    mixed *= _MIX_1
-    mixed ^= mixed >> _SHIFT_1
-    return mixed
+        size[ragged] = 0
+    size ^= size >> _SHIFT_1
+    size *= _MIX_1
+    size >>= _HALF
+    kind &= _UPPER_HALF
+    kind |= size
+    return kind
 
 
 def top_level(records: NDArray[np.void]) -> NDArray[np.void]:

@@ -6,28 +6,45 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greyhound.detect.period import IterationClock
-from tests.detect.streams import Megatron, encode, fsdp_iteration, shuffle_neighbours, timed
+from greyhound.testdata.streams import Disturbances, make_stream
+from greyhound.testdata.workloads import DDP, FSDP, Megatron, Plain
 
-MODELS = [
+NOTHING_UNIQUE = FSDP(layers=24, root=False)
+LAYOUTS = [
     Megatron(tp=2, dp=2, pp=2, stage=0),
     Megatron(tp=2, dp=2, pp=2, stage=1),
-    Megatron(tp=2, dp=1, pp=2, stage=0),
     Megatron(tp=2, dp=1, pp=2, stage=1, micro_batches=8),
     Megatron(tp=1, dp=4, pp=1),
-    Megatron(tp=4, dp=1, pp=1),
     Megatron(tp=4, dp=1, pp=1, micro_batches=8),
     Megatron(tp=1, dp=4, pp=1, distributed_optimizer=True, buckets=5),
     Megatron(tp=8, dp=2, pp=4, stage=1, layers=24, micro_batches=16),
     Megatron(tp=8, dp=16, pp=1, layers=96, micro_batches=12),
+    Megatron(tp=2, dp=2, pp=4, stage=0, chunks=2, micro_batches=8),
+    Megatron(tp=2, dp=2, pp=4, stage=3, chunks=2, micro_batches=8, loss_per_micro_batch=True),
+    FSDP(layers=24),
+    NOTHING_UNIQUE,
+    FSDP(layers=12, replicas=2, clip=True),
+    FSDP(layers=16, micro_batches=4, no_sync=True, clip=True),
+    DDP(buckets=9),
+    DDP(buckets=12, equal=10, logged=True),
+]
+RAGGED = [
+    Megatron(tp=2, dp=2, pp=1, ep=4, layers=3, micro_batches=4),
+    Megatron(tp=1, dp=4, pp=2, stage=1, ep=8, layers=2, micro_batches=8, distributed_optimizer=True),
+    Megatron(tp=2, dp=2, pp=1, ep=4, layers=3, micro_batches=4, grouped=True),
+    Megatron(tp=4, dp=2, pp=1, layers=4, micro_batches=4, variable_length=True),
 ]
 
 
-def push_in_steps(stream, step=100, clock=None):
+def push(stream, step=500, clock=None, symbols=None):
+    """The clock and its iterations after the whole stream, in pieces of `step` calls; and all periods it has told."""
     clock = clock or IterationClock()
-    iterations = []
-    for at in range(0, len(stream.symbols), step):
-        iterations += clock.push(stream.symbols[at : at + step], stream.t_ns[at : at + step])
-    return clock, iterations
+    symbols = stream.symbols if symbols is None else symbols
+    iterations, periods = [], []
+    for at in range(0, len(symbols), step):
+        iterations += clock.push(symbols[at : at + step], stream.t_ns[at : at + step])
+        periods += [clock.period] if clock.period not in (None, *periods[-1:]) else []
+    return clock, iterations, periods
 
 
 def final_numbering(iterations):
@@ -36,120 +53,161 @@ def final_numbering(iterations):
     return iterations[restarts[-1] if restarts else 0 :]
 
 
-def times(count, seed=0, jitter=0.03):
-    return np.exp(np.random.default_rng(seed).normal(0, jitter, count))
+def assert_true_times(iterations, stream):
+    """Each iteration ends where one of the truth does, and its time is within 0.1 % of it."""
+    place = {int(end_ns): i for i, end_ns in enumerate(stream.end_ns)}
+    for row in iterations:
+        assert row.seconds == pytest.approx(stream.seconds[place[row.end_ns]], rel=0.001)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize("workload", LAYOUTS, ids=str)
 @pytest.mark.parametrize("step", [37, 100_000])
-def test_megatron_periods_are_exact(model, step):
-    truth_s = times(30)
-    stream = timed(model.start(), [model.iteration()] * 30, truth_s)
-    clock, iterations = push_in_steps(stream, step)
-    assert clock.locked
-    assert clock.period == len(model.iteration())
+def test_periods_and_times_are_exact(workload, step):
+    stream = make_stream(workload, 30)
+    clock, iterations, _ = push(stream, step)
+    assert (clock.locked, clock.period) == (True, stream.period)
     found = final_numbering(iterations)
-    assert [row.index for row in found] == list(range(1, 30))
-    seconds = np.array([row.seconds for row in found])
-    assert np.abs(np.median(seconds) / np.median(truth_s[1:]) - 1) < 0.01
-    assert (np.diff([row.end_ns for row in found]) > 0).all()
+    # Where no call is unique, an end shows by the calls after it.
+    assert [row.index for row in found] == list(range(1, 29 if workload == NOTHING_UNIQUE else 30))
+    assert_true_times(found, stream)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=str)
-def test_locks_within_five_iterations(model):
-    stream = timed(model.start(), [model.iteration()] * 5, times(5))
-    clock, _ = push_in_steps(stream, 10)
-    assert clock.period == len(model.iteration())
+@pytest.mark.parametrize("workload", RAGGED, ids=str)
+def test_ragged_sizes(workload):
+    stream = make_stream(workload, 40)
+    assert len(np.unique(stream.symbols)) > 40 or workload.grouped
+    clock, iterations, _ = push(stream)
+    assert (clock.locked, clock.period) == (True, stream.period)
+    found = final_numbering(iterations)
+    assert [row.index for row in found] == list(range(1, 40))
+    assert_true_times(found, stream)
+
+
+@pytest.mark.parametrize("workload", [*LAYOUTS[:10], *RAGGED[:2]], ids=str)
+def test_no_micro_batch_is_taken_for_an_iteration(workload):
+    """Eleven of them are awaited; of more the truth is told a few iterations later."""
+    stream = make_stream(workload, 12)
+    clock, _, periods = push(stream, 10)
+    assert clock.period == stream.period
+    if workload.micro_batches * workload.chunks < 12:
+        assert periods == [stream.period]
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 5, 17, 1000, 4097])
+@pytest.mark.parametrize("kinds", [0, 2, 30])
+def test_plain_periods(period, kinds):
+    stream = make_stream(Plain(period, min(kinds, period), seed=3), 60)
+    true = smallest_period(stream.symbols[:period])
+    clock, iterations, _ = push(stream)
+    assert (clock.period, clock.locked) == (true, True)
+    assert len(final_numbering(iterations)) >= 60 * period // true - 2
+
+
+def smallest_period(body):
+    """Of the body repeated without end."""
+    return next(p for p in range(1, len(body) + 1) if len(body) % p == 0 and (body == np.roll(body, p)).all())
+
+
+@settings(max_examples=6, deadline=None)
+@given(period=st.integers(1, 200_000), seed=st.integers(0, 1000), kinds=st.sampled_from([0, 3, 1000]))
+def test_any_period(period, seed, kinds):
+    body = Plain(period, kinds, seed)
+    count = max(4, min(60, 1_000_000 // period))
+    stream = make_stream(body, count)
+    true = smallest_period(stream.symbols[:period]) if period < 10_000 else period
+    clock, _, _ = push(stream, 4096)
+    assert clock.period == true
+
+
+def test_a_million_calls():
+    symbols = np.random.default_rng(0).integers(1, 2**63, 1_000_000, dtype=np.uint64)
+    clock = IterationClock()
+    iterations = []
+    for block in range(3):
+        t_ns = (np.arange(len(symbols)) + block * len(symbols)) * 1000
+        iterations += clock.push(symbols, t_ns)
+    assert clock.period == 1_000_000
+    assert [row.seconds for row in iterations] == [1.0, 1.0]
+
+
+def test_one_operation_of_one_size_is_an_iteration_of_one_call():
+    stream = make_stream(DDP(buckets=1), 60)
+    clock, iterations, _ = push(stream)
+    assert clock.period == 1
+    assert_true_times(iterations, stream)
+
+
+@pytest.mark.parametrize("workload", [w for w in LAYOUTS if w != NOTHING_UNIQUE], ids=str)
+def test_calls_reordered_between_threads(workload):
+    stream = make_stream(workload, 40, disturbances=Disturbances(reordered=0.05))
+    clock, iterations, _ = push(stream)
+    assert abs(clock.period - stream.period) <= 3
+    seconds = [row.seconds for row in final_numbering(iterations)]
+    assert len(seconds) >= 34
+    assert np.median(seconds) == pytest.approx(np.median(stream.seconds), rel=0.02)
+
+
+@pytest.mark.parametrize("every", [5, 10, 30])
+@pytest.mark.parametrize("workload", [LAYOUTS[0], FSDP(layers=24), DDP(buckets=9)], ids=str)
+def test_a_logging_call_makes_no_longer_period(workload, every):
+    stream = make_stream(workload, 200, disturbances=Disturbances(log_every=every))
+    clock, iterations, _ = push(stream)
+    assert clock.period == stream.period
+    assert [row.index for row in final_numbering(iterations)] == list(range(1, 200))
+
+
+@pytest.mark.parametrize("batches", [20, 400])
+@pytest.mark.parametrize("workload", [*LAYOUTS, *RAGGED[:2]], ids=str)
+def test_evaluations_are_no_iterations(workload, batches):
+    stream = make_stream(workload, 110, disturbances=Disturbances(evaluate_every=25, evaluate_batches=batches))
+    clock, iterations, _ = push(stream)
+    assert (clock.locked, clock.period) == (True, stream.period)
+    found = final_numbering(iterations)
+    seen = np.isin(stream.end_ns, [row.end_ns for row in found])
+    for evaluation in np.flatnonzero(stream.disturbed):
+        assert seen[evaluation + 1 : evaluation + 4].any(), "not locked again within three iterations"
+    assert np.max([row.seconds for row in found]) < 1.2
+    assert len(found) >= 110 - 4 * 3
+    assert found[-1].pattern == found[0].pattern
+
+
+def test_pauses_are_in_the_time_of_their_iteration():
+    stream = make_stream(LAYOUTS[0], 40, disturbances=Disturbances(pause_every=15))
+    _, iterations, _ = push(stream)
+    assert_true_times(final_numbering(iterations), stream)
 
 
 def test_slow_iterations_show_at_their_number():
     truth_s = np.ones(60)
     truth_s[30:40] = 2.0
-    model = MODELS[0]
-    _, iterations = push_in_steps(timed(model.start(), [model.iteration()] * 60, truth_s))
+    _, iterations, _ = push(make_stream(LAYOUTS[0], 60, truth_s))
     slow = [row.index for row in final_numbering(iterations) if row.seconds > 1.5]
     assert slow == list(range(30, 40))
 
 
-def test_fully_sharded():
-    body = fsdp_iteration(24)
-    stream = timed([], [body] * 40, times(40))
-    clock, _ = push_in_steps(stream)
-    assert clock.period == len(body)
-
-
-@pytest.mark.parametrize("period", [1, 2, 3, 5, 17, 1000])
-def test_plain_periods(period):
-    body = [(1, 1, size, -1) for size in range(period)]
-    stream = timed([], [body] * 60, times(60))
-    clock, iterations = push_in_steps(stream)
-    assert (clock.period, clock.locked) == (period, True)
-    assert len(final_numbering(iterations)) == 59
-
-
-def test_period_whose_symbols_all_occur_twice():
-    body = [(1, 1, size, -1) for size in (1, 1, 2, 3, 3, 2)]
-    clock, _ = push_in_steps(timed([], [body] * 100, times(100)))
-    assert clock.period == 6
-
-
-def test_reordered_calls():
-    model = MODELS[8]
-    truth_s = times(40)
-    stream = shuffle_neighbours(timed(model.start(), [model.iteration()] * 40, truth_s), share=0.05)
-    clock, iterations = push_in_steps(stream)
-    assert abs(clock.period - len(model.iteration())) <= 1
-    seconds = [row.seconds for row in final_numbering(iterations)]
-    assert len(seconds) >= 35
-    assert np.median(seconds) == pytest.approx(np.median(truth_s), rel=0.01)
-
-
-@pytest.mark.parametrize("every", [5, 10, 30])
-def test_logging_call_every_few_iterations_is_no_longer_period(every):
-    model = MODELS[0]
-    bodies = [model.iteration() + [(4, 11, 64, -1)] * (i % every == every - 1) for i in range(200)]
-    clock, iterations = push_in_steps(timed(model.start(), bodies, times(200)))
-    assert clock.period == len(model.iteration())
-    assert [row.index for row in final_numbering(iterations)] == list(range(1, 200))
-
-
-@pytest.mark.parametrize("model", [MODELS[0], MODELS[5], MODELS[9]], ids=str)
-def test_evaluation_in_between(model):
-    bodies = [model.iteration() + (model.evaluation(20) if i % 25 == 14 else []) for i in range(100)]
-    stream = timed(model.start(), bodies, np.where(np.arange(100) % 25 == 14, 5.0, 1.0))
-    clock, iterations = push_in_steps(stream)
-    assert clock.locked
-    assert clock.period == len(model.iteration())
-    found = final_numbering(iterations)
-    assert len(found) >= 100 - 4 * 3
-    assert abs(found[-1].index - 99) <= 4
-    assert np.median([row.seconds for row in found]) == pytest.approx(1.0, rel=0.01)
-
-
-def test_relocks_after_a_change_of_the_work():
-    before, after = MODELS[0], Megatron(tp=2, dp=2, pp=2, micro_batches=10)
-    bodies = [before.iteration()] * 30 + [after.iteration()] * 30
-    clock, iterations = push_in_steps(timed(before.start(), bodies, times(60)))
-    assert clock.locked
-    assert clock.period == len(after.iteration())
-    assert clock.pattern > 0
-    assert iterations[-1].pattern == clock.pattern
-    assert abs(iterations[-1].index - 59) <= 3
+@pytest.mark.parametrize(
+    "after", [Megatron(tp=2, dp=2, pp=2, micro_batches=10), Megatron(tp=2, dp=2, pp=2, layers=5)], ids=str
+)
+def test_changed_work_is_another_pattern(after):
+    stream = make_stream([LAYOUTS[0], after], [30, 30])
+    clock, iterations, _ = push(stream, 50)
+    assert (clock.locked, clock.period) == (True, len(after.iteration(np.random.default_rng(0))))
+    assert iterations[-1].pattern == clock.pattern > iterations[0].pattern
+    assert abs(iterations[-1].index - 59) <= 6
+    after_change = [row for row in iterations if row.pattern == clock.pattern]
+    assert after_change[0].end_ns <= stream.end_ns[36]
 
 
 def test_same_number_of_other_calls_is_another_pattern():
-    model = MODELS[4]
-    other = [(op, comm, size * 2, peer) for op, comm, size, peer in model.iteration()[:-1]] + model.iteration()[-1:]
-    clock, iterations = push_in_steps(timed([], [model.iteration()] * 20 + [other] * 20, times(40)))
+    stream = make_stream([DDP(buckets=6, logged=True), DDP(buckets=6, equal=3, logged=True)], [20, 20])
+    clock, iterations, _ = push(stream, 5)
     assert clock.locked
     assert iterations[0].pattern < iterations[-1].pattern
 
 
 def test_gap_is_not_timed_as_an_iteration():
-    model = MODELS[0]
-    stream = timed(model.start(), [model.iteration()] * 40, np.ones(40))
-    cut = len(stream.symbols) // 2
-    lost = 3 * len(model.iteration()) + 7
+    stream = make_stream(LAYOUTS[0], 40, np.ones(40))
+    cut, lost = len(stream.symbols) // 2, 3 * stream.period + 7
     clock = IterationClock()
     iterations = clock.push(stream.symbols[:cut], stream.t_ns[:cut])
     clock.gap()
@@ -159,13 +217,12 @@ def test_gap_is_not_timed_as_an_iteration():
 
 
 def test_memory_stays_bounded():
-    model = MODELS[0]
+    stream = make_stream(LAYOUTS[0], 100)
     clock = IterationClock()
-    body = encode(model.iteration() * 100)
     for block in range(40):
-        clock.push(body, np.arange(len(body), dtype=np.int64) * 1000 + block * 10**9)
+        clock.push(stream.symbols, stream.t_ns + block * 100 * 10**9)
     assert clock.locked
-    assert sum(len(chunk[0]) for chunk in clock._chunks) < 2**18
+    assert len(clock._buffer) < 2**18
 
 
 def test_noise_never_locks():
@@ -177,18 +234,15 @@ def test_noise_never_locks():
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(1, 10**6), which=st.integers(0, len(MODELS) - 3), step=st.integers(5, 3000))
+@given(seed=st.integers(1, 10**6), which=st.integers(0, len(LAYOUTS) - 1), step=st.integers(5, 3000))
 def test_renaming_the_calls_changes_nothing(seed, which, step):
-    model = MODELS[which]
-    stream = timed(model.start(), [model.iteration()] * 12, times(12))
-    renamed = timed(model.start(), [model.iteration()] * 12, times(12))
+    stream = make_stream(LAYOUTS[which], 12)
     names = np.unique(stream.symbols)
-    other = np.random.default_rng(seed).permutation(names)
-    renamed.symbols = other[np.searchsorted(names, stream.symbols)]
-    assert push_in_steps(stream, step)[1] == push_in_steps(renamed, step)[1]
+    other = np.random.default_rng(seed).permutation(names)[np.searchsorted(names, stream.symbols)]
+    assert push(stream, step)[1] == push(stream, step, symbols=other)[1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     tp=st.sampled_from([1, 2, 8]),
     dp=st.sampled_from([1, 2, 4]),
@@ -196,11 +250,30 @@ def test_renaming_the_calls_changes_nothing(seed, which, step):
     layers=st.integers(1, 12),
     micro_batches=st.integers(1, 24),
     distributed_optimizer=st.booleans(),
+    chunks=st.sampled_from([1, 2]),
     data=st.data(),
 )
-def test_any_megatron_layout(tp, dp, pp, layers, micro_batches, distributed_optimizer, data):
+def test_any_megatron_layout(tp, dp, pp, layers, micro_batches, distributed_optimizer, chunks, data):
     stage = data.draw(st.integers(0, pp - 1))
-    model = Megatron(tp, dp, pp, stage, layers, micro_batches, 3, distributed_optimizer)
-    stream = timed(model.start(), [model.iteration()] * 60, times(60))
-    clock, _ = push_in_steps(stream, 500)
-    assert clock.period == len(model.iteration())
+    if pp == 1 or micro_batches % pp:
+        chunks = 1
+    model = Megatron(tp, dp, pp, stage, layers, micro_batches, 3, distributed_optimizer, chunks)
+    stream = make_stream(model, 60)
+    clock, _, _ = push(stream, 500)
+    assert clock.period == stream.period
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    layers=st.integers(2, 60),
+    micro_batches=st.sampled_from([1, 2, 4, 8]),
+    replicas=st.sampled_from([1, 2]),
+    clip=st.booleans(),
+    layer_kinds=st.sampled_from([1, 2, 4]),
+    root=st.booleans(),
+)
+def test_any_fully_sharded(layers, micro_batches, replicas, clip, layer_kinds, root):
+    model = FSDP(layers, micro_batches, True, replicas, clip, layer_kinds, root)
+    stream = make_stream(model, 40)
+    clock, _, _ = push(stream, 100)
+    assert clock.period == stream.period

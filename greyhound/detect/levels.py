@@ -1,0 +1,123 @@
+"""Levels of repetition in a call stream: layers in micro-batches in iterations; which of them is the iteration.
+
+The iteration is the coarsest verified level, unless that one is only a number of finer ones with something in between
+that happens every few iterations: a logging call or an evaluation.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from greyhound.detect.contexts import Symbols
+
+Ints = NDArray[np.int64]
+
+_LOG_SYMBOLS, _LOG_CALLS = 2, 2
+_LOG_STEP, _MAX_MICRO_BATCHES = 5, 64
+_MAIN_EXPLAINED, _ALL_EQUAL, _LESS_EQUAL = 0.5, 0.95, 0.5
+_BATCHES_IN_A_ROW = 5
+_EVALUATION_SHARE = 0.3  # of the calls in an evaluation that an iteration has, too
+
+
+@dataclass(frozen=True)
+class Level:
+    """A repetition: segments of about ``calls`` calls between the positions ``ends``.
+
+    anchor: context hash found at the ends, width: of that context. modal: a segment that is like most others. own:
+    contexts that occur once in it. good: how many segments are alike, run: at most one after the other;
+    equal: the share of the regular ones that are the same; explained: the share of the calls that are in good ones.
+    """
+
+    anchor: int
+    width: int
+    calls: int
+    ends: Ints
+    modal: int
+    own: int
+    good: int
+    run: int
+    equal: float
+    explained: float
+
+    def segment(self, symbols: Symbols) -> Symbols:
+        """The symbols of the modal segment."""
+        return symbols[self.ends[self.modal] + 1 : self.ends[self.modal + 1] + 1]
+
+
+@dataclass(frozen=True)
+class _Extras:
+    """What a coarse segment holds beyond ``repeats`` fine ones."""
+
+    repeats: int
+    surplus: int  # calls of the fine level's own symbols
+    foreign_symbols: int
+    foreign_calls: int
+    span: int  # calls from the first foreign one to the last, cyclic
+    inside: int  # of these such as the fine level has, too
+    once_a_batch: bool  # all foreign symbols are equally many
+    lone_calls: int  # foreign ones that are few among many others: left out above
+
+
+def iteration_level(symbols: Symbols, levels: list[Level]) -> Level:
+    """The iteration among verified levels (finest first)."""
+    # Evaluations and logs that fall together now and then make a coarse level whose segments are rarely the same.
+    equal = max((level.equal for level in levels if level.explained >= _MAIN_EXPLAINED), default=0.0)
+    if equal >= _ALL_EQUAL:
+        levels = [level for level in levels if level.equal >= _LESS_EQUAL]
+    chosen = levels[-1]
+    for finer in reversed(levels[:-1]):
+        if is_multiple(symbols, finer, chosen):
+            chosen = finer
+    return chosen
+
+
+def is_multiple(symbols: Symbols, fine: Level, coarse: Level) -> bool:
+    """Whether ``coarse`` is a number of iterations ``fine``, with at most a log or an evaluation in between."""
+    extras = _extras(fine.segment(symbols), coarse.segment(symbols))
+    if extras.repeats < 2:
+        return False
+    if extras.foreign_calls == 0 or extras.lone_calls > _LOG_CALLS:
+        return extras.foreign_calls == extras.surplus == 0
+    if extras.surplus <= 1 and extras.foreign_symbols <= _LOG_SYMBOLS:
+        if extras.foreign_calls <= _LOG_CALLS:
+            # Both a log and the norm of accumulated gradients look like this; people log every 10, not 8 or 16.
+            return fine.calls >= 2 and _is_round(extras.repeats)
+        in_a_row = extras.span <= extras.foreign_calls + 2
+        return in_a_row and extras.foreign_calls >= _BATCHES_IN_A_ROW * extras.foreign_symbols
+    rest = coarse.calls - extras.span - extras.repeats * fine.calls
+    forward_only = extras.inside >= _EVALUATION_SHARE * extras.span and 2 * extras.surplus >= extras.inside
+    batch_calls = extras.span * extras.foreign_symbols / extras.foreign_calls
+    return forward_only and extras.once_a_batch and batch_calls <= fine.calls and abs(rest) <= fine.calls
+
+
+def _is_round(number: int) -> bool:
+    """Whether people log so often: every 5, 10, 15 ... 60, 100, 150 ..."""
+    return number % (_LOG_STEP if number <= _MAX_MICRO_BATCHES else 10 * _LOG_STEP) == 0
+
+
+def _extras(fine: Symbols, coarse: Symbols) -> _Extras:
+    known, fine_count = np.unique(fine, return_counts=True)
+    place = np.minimum(np.searchsorted(known, coarse), len(known) - 1)
+    is_known = known[place] == coarse
+    coarse_count = np.bincount(place[is_known], minlength=len(known))
+    repeats = int((coarse_count // fine_count).min())
+    surplus = int(np.maximum(coarse_count - repeats * fine_count, 0).sum())
+    beyond = np.flatnonzero(~is_known)
+    foreign = beyond[_frequent(coarse[beyond])]
+    if len(foreign) == 0:
+        return _Extras(repeats, surplus, 0, 0, 0, 0, False, 0)
+    gaps = np.diff(foreign, append=foreign[0] + len(coarse))
+    span = len(coarse) - int(gaps.max()) + 1
+    often = np.unique(coarse[foreign], return_counts=True)[1]
+    equal = bool(np.ptp(often) <= 1)
+    return _Extras(
+        repeats, surplus, len(often), len(foreign), span, span - len(foreign), equal, len(beyond) - len(foreign)
+    )
+
+
+def _frequent(symbols: Symbols) -> NDArray[np.bool_]:
+    """All but the lone ones among frequent ones: a log beside an evaluation."""
+    _, which, count = np.unique(symbols, return_inverse=True, return_counts=True)
+    frequent: NDArray[np.bool_] = count[which] * _BATCHES_IN_A_ROW > count.max(initial=0)
+    return frequent
