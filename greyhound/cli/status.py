@@ -22,6 +22,7 @@ NO_STATUS = 2
 _STYLE = {
     "tracking": "green",
     "suspect": "bold red",
+    "muted": "bold yellow",
     "unmonitored": "bold yellow",
     "not_intercepted": "bold yellow",
     "ended": "dim",
@@ -65,6 +66,14 @@ def _time_text(status: dict[str, Any]) -> str:
     return f"{lines.seconds(now)}, healthy {lines.seconds(healthy)} ({now / healthy:.2f}x)"
 
 
+def _mode_text(status: dict[str, Any]) -> str:
+    settings = status.get("settings") or {}
+    given = [f"{key} {settings[key]}" for key in ("threshold", "freeze", "s4") if key in settings]
+    ceiling = settings.get("max_mode", "on")
+    given += [f"the site allows {ceiling}"] if ceiling != "on" else []
+    return ", ".join([str(status.get("mode")), *given])
+
+
 def _head(status: dict[str, Any]) -> Text:
     state = str(status["state"])
     text = Text(f"job {status.get('job')}.{status.get('step')}")
@@ -84,7 +93,7 @@ def _facts(status: dict[str, Any]) -> Table:
     tracked, ranks = status.get("tracked", 0), status.get("ranks", 0)
     table.add_row("ranks", f"{tracked} tracked of {ranks} seen")
     table.add_row("lost so far", lines.seconds(float(status.get("lost_s") or 0)))
-    table.add_row("mode", str(status.get("mode")))
+    table.add_row("mode", _mode_text(status))
     return table
 
 
@@ -102,6 +111,9 @@ def render(status: dict[str, Any]) -> Group:
     ]
     if not episodes:
         parts.append(Text("no fail-slow so far"))
+    parts += [Text(f"minor   {lines.minor_line(minor)}") for minor in status.get("minor") or []]
+    if status.get("ab"):
+        parts.append(Text(f"greyhound ab: {status['ab']['done']} of {status['ab']['windows']} windows done"))
     parts += [Text(f"note    {notice}", style="yellow") for notice in status.get("notices") or []]
     return Group(*parts)
 

@@ -1,9 +1,12 @@
 """The master's side of `greyhound ab`: which windows there are, when they are sent, and what came of each. Pure.
 
 Windows come in pairs, one muted and one recording, in blocks of two pairs: ABBA or BAAB, drawn by chance, so that a
-drift of the iteration time cancels and nothing periodic in the job falls into step with them.
+drift of the iteration time cancels and nothing periodic in the job falls into step with them. Between two windows the
+hooks record for some iterations, as a muted window is timed from the last end of an iteration before it to the first
+after it.
 """
 
+import math
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -16,6 +19,7 @@ LEAST_PAIRS = 3
 ITERATIONS = 12
 LEAST_ITERATIONS = 8  # of which 5 lie in a window for certain
 LEAST_S, MOST_S = 4.0, 300.0
+GAP_ITERATIONS, LEAST_GAP_S = 3, 1.0
 LEAD_S = 2.5  # the nodes look for messages once a second
 MOST_SETTLE_S = 30.0
 ANSWER_S = 75.0  # a node waits a minute for the first iteration after a window
@@ -27,24 +31,26 @@ class AbError(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """Windows of equal length, one after the other; `muted[i]` tells window i's kind."""
+    """Windows of equal length with gaps between them; `muted[i]` tells window i's kind."""
 
     window_s: float
+    gap_s: float
     muted: tuple[bool, ...]
 
 
 def plan(minutes: float, iteration_s: float, rng: random.Random) -> Plan:
     """The windows for so many minutes with iterations of so many seconds; AbError where they are too few."""
     window_s = min(max(LEAST_S, ITERATIONS * iteration_s), max(MOST_S, LEAST_ITERATIONS * iteration_s))
-    pairs = int(minutes * 60 / window_s / 2)
+    gap_s = max(LEAST_GAP_S, GAP_ITERATIONS * iteration_s)
+    pairs = int(minutes * 60 / (window_s + gap_s) / 2)
     if pairs < LEAST_PAIRS:
-        needed = LEAST_PAIRS * 2 * window_s / 60
+        needed = math.ceil(LEAST_PAIRS * 2 * (window_s + gap_s) / 6) / 10
         raise AbError(f"with {iteration_s:.3g} s an iteration at least --minutes {needed:.1f} are needed")
     muted: list[bool] = []
     while len(muted) < 2 * pairs:
         first = rng.random() < 0.5
         muted += [first, not first, not first, first]
-    return Plan(window_s, tuple(muted[: 2 * pairs]))
+    return Plan(window_s, gap_s, tuple(muted[: 2 * pairs]))
 
 
 @dataclass
@@ -100,7 +106,7 @@ class AbRun:
         return due
 
     def _start_s(self, number: int) -> float:
-        return self._begin_s + number * self._plan.window_s
+        return self._begin_s + number * (self._plan.window_s + self._plan.gap_s)
 
     def _order(self, number: int) -> AbWindow:
         muted, start_ns = self._plan.muted[number], int(self._start_s(number) * 1e9)

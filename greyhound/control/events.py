@@ -15,6 +15,10 @@ from greyhound.control.names import StepName
 
 VERSION = 1
 CHUNK_BYTES = 16 * 2**20
+MOST_BYTES = (
+    64 * 2**20
+)  # about 150,000 events, of which a job that changes its state every minute for weeks writes 30,000
+ALWAYS = ("unmonitored", "end")
 KINDS = frozenset(
     {"start", "waiting", "not_intercepted", "tracking", "regime", "suspect", "profile", "freeze", "benchmark", "thaw"}
     | {"verdict", "plan", "action", "undo", "recovered", "fail_stop", "unmonitored", "end"}
@@ -47,7 +51,8 @@ def utc(t_s: float) -> str:
 class EventLog:
     """Appends events to `events.jsonl`. A full disk is logged once and the event dropped; the job goes on.
 
-    Where only a part of an event could be written, the next one begins a new line.
+    A log of MOST_BYTES takes nothing but what a job must not end without (ALWAYS). Where only a part of an event could
+    be written, the next one begins a new line.
     """
 
     def __init__(self, path: Path, name: StepName) -> None:
@@ -83,20 +88,26 @@ class EventLog:
             "component": component.as_dict() if component else None,
             "data": data or {},
         }
-        self._write(json.dumps(event, separators=(",", ":"), ensure_ascii=False) + "\n")
+        self._write(json.dumps(event, separators=(",", ":"), ensure_ascii=False) + "\n", kind in ALWAYS)
         return event
 
-    def _write(self, line: str) -> None:
+    def _write(self, line: str, always: bool) -> None:
         try:
             fd = open_to_append(self._path)
             try:
-                self._put(fd, line.encode(errors="replace"))
+                if always or os.fstat(fd).st_size < MOST_BYTES:
+                    self._put(fd, line.encode(errors="replace"))
+                else:
+                    self._tell(f"{self._path} has {MOST_BYTES >> 20} MiB: no more events but the last")
             finally:
                 os.close(fd)
         except OSError as error:
-            if not self.trouble:
-                self.trouble = f"events can't be written to {self._path}: {error.strerror}"
-                log.warning("%s", self.trouble)
+            self._tell(f"events can't be written to {self._path}: {error.strerror}")
+
+    def _tell(self, trouble: str) -> None:
+        if not self.trouble:
+            self.trouble = trouble
+            log.warning("%s", trouble)
 
     def _put(self, fd: int, line: bytes) -> None:
         content = b"\n" + line if self._torn else line

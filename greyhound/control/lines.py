@@ -103,12 +103,16 @@ def _ab(event: dict[str, Any]) -> str:
     return f"window {data['window']} ({kind}): {seconds(data['iteration_s'])} an iteration{dropped}"
 
 
-def _minor(event: dict[str, Any]) -> str:
-    data = event["data"]
+def minor_line(data: dict[str, Any]) -> str:
+    """A minor level of a status, an `end` or a `minor` event."""
     return (
-        f"minor level since iteration {data['onset']}: {seconds(data['level_s'])} an iteration, healthy "
+        f"since iteration {data['onset']}: {seconds(data['level_s'])} an iteration, healthy "
         f"{seconds(data['healthy_s'])} ({data['level']:.2f}x), below the threshold"
     )
+
+
+def _minor(event: dict[str, Any]) -> str:
+    return f"minor level {minor_line(event['data'])}"
 
 
 _LINES: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -51,6 +51,11 @@ class RingWriter:
         struct.pack_into("<Q", self.memory, offset, self.index + 1)
         self.index += 1
 
+    def add_muted(self, calls: int) -> None:
+        """As the hook counts calls that pass while it is muted."""
+        (count,) = struct.unpack_from("<Q", self.memory, layout.GH_OFF_STATE + 16)
+        struct.pack_into("<Q", self.memory, layout.GH_OFF_STATE + 16, count + calls)
+
     def end(self) -> None:
         struct.pack_into("<I", self.memory, layout.GH_OFF_STATE, layout.GH_STATE_ENDED)
 

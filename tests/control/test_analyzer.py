@@ -22,7 +22,8 @@ class Bench:
         self.bus = MemoryBus()
         self.master = MemoryBus(self.bus)
         link = Link(0, Hello("n1", "host", 1), lambda: (self.bus, False))
-        self.analyzer = Analyzer(folder, "observe", 0.1, 10, link)
+        self.muted_by_site = ""
+        self.analyzer = Analyzer(folder, "observe", 0.1, 10, link, lambda: self.muted_by_site)
         self.now_s = 100.0
         self.t_ns = time.monotonic_ns() - 1000 * S
 
@@ -31,6 +32,10 @@ class Bench:
             self.now_s += 1.0
             self.analyzer.poll(self.now_s)
         return [decode(text).data for text in self.master.read("up")]
+
+    def tell(self, data):
+        """A message of the master."""
+        self.master.publish("down", encode(Message(-1, 1, 0, data)))
 
     def train(self, writer, iterations, seconds):
         for _ in range(iterations):

@@ -34,12 +34,12 @@ class Bench:
     def send(self, node, data):
         self.job.handle(Message(node, 1, 0, data), self.now_s)
 
-    def batch(self, node, iteration, seconds=1.0, locked=(True, True), alive=True):
+    def batch(self, node, iteration, seconds=1.0, locked=(True, True), alive=True, muted=""):
         samples = [
             RankSample(f"ring{i}", 2 * node + i, lock, alive, iteration, seconds, 1.0, 0)
             for i, lock in enumerate(locked)
         ]
-        self.send(node, IterationBatch("tracking" if any(locked) else "waiting", samples))
+        self.send(node, IterationBatch("tracking" if any(locked) else "waiting", samples, muted=muted))
 
     def tick(self, seconds=1.0):
         self.now_s += seconds
