@@ -25,7 +25,6 @@ GH_HOT static void start(struct gh_call *call, uint64_t comm) {
   struct gh_record *r = &call->record;
   gh_thread.depth++;
   if (!call->recorded) return;
-  gh_ring_expect();
   r->t_ns = gh_now_ns();
   r->comm = comm;
   r->thread = gh_thread_id();
@@ -74,6 +73,7 @@ GH_HOT bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size
     gh_comm_learn(m);
   uint64_t size = (unsigned)dtype < sizeof type_bytes ? type_bytes[dtype] : 1;
   call->recorded = !gh_muted();
+  if (call->recorded) gh_ring_expect();
   call->count = NULL;
   call->record = (struct gh_record){
       .bytes = elements * size,

@@ -142,9 +142,11 @@ void gh_ring_leave(void) {
   if (made_in) gh_directory_tidy(made_in, ring_name);
 }
 
-/* The place of the next record, most likely: on its way here while the call runs. */
+/* What the call will write, on its way here meanwhile; the place of its record is a guess. */
 GH_HOT void gh_ring_expect(void) {
   struct gh_record *slots = gh_ring_at(GH_OFF_RECORDS);
+  __builtin_prefetch(&gh_ring->inflight[gh_thread.inflight_hint], 1);
+  __builtin_prefetch(&gh_ring->heartbeat_ns, 1);
   __builtin_prefetch(&slots[__atomic_load_n(&gh_ring->head, __ATOMIC_RELAXED) & mask], 1);
 }
 
