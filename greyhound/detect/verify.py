@@ -61,7 +61,7 @@ class Verifier:
                 continue
             before = self._baseline.recent_excess() if before is None else before
             usual = max(float(np.median(before)), 0.0)
-            far = max(recent[-length - 1 :]) > max(_FAR, _FAR_TIMES * middle)
+            far = max(recent[-max(length, _LEAST_AFTER) :]) > max(_FAR, _FAR_TIMES * middle)
             least = max(self._least(middle), _LEAST_AFTER if far else 0)
             alike = self._alike(window, middle, usual, fast_allowed)
             if alike >= least and self._is_new(window, middle, usual, before):
