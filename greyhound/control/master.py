@@ -28,7 +28,7 @@ ROUND_S = 0.2
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0
 MOST_RESTARTS = 3
-NOTIFY_S = 0.3
+NOTIFY_S = 0.05  # enough to start the command; it goes on without us, and the step need not wait for it
 
 log = logging.getLogger(__name__)
 
