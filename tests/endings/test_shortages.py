@@ -26,12 +26,12 @@ def end(step: Step) -> str:
     return step.errors
 
 
-@pytest.mark.parametrize("limit", ["-n 24", "-v 400000", "-u 64", "-l 64", "-s 256"])
+@pytest.mark.parametrize("limit", ["--nofile=24", "--as=400000000", "--nproc=64", "--memlock=65536", "--stack=262144"])
 def test_a_task_with_tight_limits_is_watched_or_left_alone(bed: Bed, limit: str):
     """As an ordinary user: root passes over some of them."""
     expected = bed.srun(False, iterations=ITERATIONS)
     assert expected.wait() == 0
-    prepared = f"ulimit {limit} || exit 77; "
+    prepared = f"prlimit --pid $$ {limit} || exit 77; "
     step = bed.srun(True, iterations=ITERATIONS, wrapper=prepared, prefix=as_user(OWNER), uid=OWNER)
     said = end(step)
     assert step.losses() == expected.losses()
