@@ -21,6 +21,7 @@ Verdicts = dict[int, list[Verdict]]
 """By seed."""
 
 _TITLES = {"window": "sliding window", "bocd": "BOCD", "bocdv": "BOCD+V", "full": "**ours**"}
+_GRADUAL = ("staircase", "ramp")
 _COST_BENCHES = ("greyhound.bench.tracker", "greyhound.bench.period")
 _HEAD = """# How good detection is
 
@@ -103,12 +104,17 @@ def figures(verdicts: list[Verdict]) -> list[Measured]:
     """What ours must reach on one set."""
     compute, communication = (score(verdicts, "full", kind) for kind in KINDS)
     both = together([compute, communication])
+    ours = [row for row in verdicts if row.method == "full"]
+    gradual = score_set(row.score for row in ours if row.shape in _GRADUAL)
+    sudden = score_set(row.score for row in ours if row.shape not in _GRADUAL)
     return [
         Measured("compute: accuracy", 100 * compute.accuracy, "%", 100, "more"),
         Measured("communication: series right", communication.series - communication.wrong, "of 107", 106, "more"),
         Measured("false alarms in healthy series", compute.false_alarms + communication.false_alarms, "", 0, "less"),
         Measured("fail-slows missed", compute.missed + communication.missed, "", 1, "less"),
-        Measured("onset, worst", both.quantile("onset_error", 1.0), "iterations off", 5, "less"),
+        Measured("staircases and ramps missed", gradual.missed, "", 0, "less"),
+        Measured("onset of steps, worst", sudden.quantile("onset_error", 1.0), "iterations off", 5, "less"),
+        Measured("onset of the gradual, worst", gradual.quantile("onset_error", 1.0), "iterations off", 5, "less"),
         Measured("slow-down, worst", 100 * both.quantile("slowdown_error", 1.0), "% off", 10, "less"),
         Measured("end, worst", max(both.values("end_late")), "iterations late", 15, "less"),
         Measured("delay, median", both.quantile("delay", 0.5), "iterations", 4, "less"),

@@ -11,8 +11,8 @@ from greyhound.testdata.scoring import Score, SeriesScore, score_series, score_s
 from greyhound.testdata.series import Series, communication_series, compute_series
 
 THRESHOLD, WARMUP = 0.10, 10
-SEEDS = (1, 2, 3, 4, 5)
-COMPARED_SEEDS = (1, 2)
+SEEDS = (1, 2, 3)
+COMPARED_SEEDS = (1,)
 KINDS = ("compute", "communication")
 _COMPARED = ("window", "bocd", "bocdv")
 
@@ -23,6 +23,7 @@ class Verdict:
 
     name: str
     kind: str
+    shape: str
     method: str
     score: SeriesScore
 
@@ -72,7 +73,7 @@ def judge(series: Series, methods: tuple[str, ...] = ("full",)) -> list[Verdict]
             method = METHODS[name](THRESHOLD, WARMUP)
         episodes = analyse(series, method).episodes
         score = score_series(series.truth, episodes, len(series.seconds))
-        verdicts.append(Verdict(series.name, series.kind, name, score))
+        verdicts.append(Verdict(series.name, series.kind, series.shape, name, score))
     return verdicts
 
 

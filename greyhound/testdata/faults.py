@@ -68,9 +68,13 @@ def staircase(rng: np.random.Generator, length: int, slowdown: float) -> Array:
 
 
 def worsening(rng: np.random.Generator, length: int, slowdown: float) -> Array:
-    """A second level above the first (the paper's case 3: 0.57 -> 0.41 -> 0.31 iterations/s)."""
+    """A second level above the first (the paper's case 3: 0.57 -> 0.41 -> 0.31 iterations/s).
+
+    One of the two prevails: the median of two levels of equal length, the label's slow-down, could be either.
+    """
     level = step(rng, length, slowdown)
-    level[int(length * rng.uniform(0.3, 0.7)) :] = slowdown * rng.uniform(1.15, 1.4)
+    first = rng.uniform(0.3, 0.4) if rng.random() < 0.5 else rng.uniform(0.6, 0.7)
+    level[int(length * first) :] = slowdown * rng.uniform(1.15, 1.4)
     return level
 
 
