@@ -12,6 +12,7 @@ COMMANDS = {
     "ab": "greyhound.cli.ab",
     "inject": "greyhound.cli.inject",
     "sandbox": "greyhound.cli.sandbox",
+    "bundle": "greyhound.cli.bundle",
     "doctor": "greyhound.cli.doctor",
     "plan": "greyhound.cli.plan",
     "report": "greyhound.cli.report",
