@@ -10,6 +10,8 @@ from statistics import median
 
 from greyhound.control.messages import Report
 
+KEPT = 200  # episodes of one job, each with a phase a rank: a job of weeks must not fill the master's memory
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -105,6 +107,9 @@ class EpisodeMerger:
 
     def __init__(self) -> None:
         self.episodes: list[Episode] = []
+        self.forgotten = 0
+        """How many of the oldest are no longer kept."""
+        self.forgotten_lost_s = 0.0
         self._tracked: set[str] = set()
         self._candidates: dict[str, Phase] = {}
 
@@ -112,6 +117,10 @@ class EpisodeMerger:
     def current(self) -> Episode | None:
         """The open episode, if there is one; a job has one at a time."""
         return self.episodes[-1] if self.episodes and self.episodes[-1].open else None
+
+    def lost_s(self, iteration: int) -> float:
+        """Seconds lost in all episodes so far, with the job at `iteration`."""
+        return self.forgotten_lost_s + sum(episode.lost_s(iteration) for episode in self.episodes)
 
     def set_tracked(self, keys: set[str]) -> None:
         """Which ranks are alive and tracked now; phases of others don't count.
@@ -171,8 +180,11 @@ class EpisodeMerger:
         if len(together) < needed:
             return None
         reported = round(median(phase.reported for phase in together.values()))
-        episode = Episode(f"e{len(self.episodes) + 1}", reported, together)
+        episode = Episode(f"e{self.forgotten + len(self.episodes) + 1}", reported, together)
         self.episodes.append(episode)
+        if len(self.episodes) > KEPT:
+            self.forgotten += 1
+            self.forgotten_lost_s += self.episodes.pop(0).closed_lost_s or 0.0
         for key, phase in list(self._candidates.items()):
             if key in together or self._joins(episode, phase):
                 episode.phases[key] = self._candidates.pop(key)

@@ -347,8 +347,9 @@ class Job:
             "wall_s": round(now_s - self._started_s, 3),
             "ranks": self._most["ranks"],
             "tracked": self._most["tracked"],
-            "lost_s": round(sum(episode.lost_s(self.iteration) for episode in self.merger.episodes), 3),
+            "lost_s": round(self.merger.lost_s(self.iteration), 3),
             "episodes": [self._episode_status(episode) for episode in self.merger.episodes],
+            "episodes_left_out": self.merger.forgotten,
             "minor": self.minor.found,
         }
 
@@ -379,7 +380,7 @@ class Job:
                 for index, node in sorted(self.nodes.items())
             ],
             "node_count": self.node_count,
-            "lost_s": round(sum(episode.lost_s(self.iteration) for episode in self.merger.episodes), 3),
+            "lost_s": round(self.merger.lost_s(self.iteration), 3),
             "episodes": [self._episode_status(episode) for episode in self.merger.episodes[-EPISODES_SHOWN:]],
             "minor": self.minor.found,
             "settings": self.settings,

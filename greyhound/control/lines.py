@@ -57,7 +57,7 @@ def _end(event: dict[str, Any]) -> str:
     # A signal for the whole step ends the watch as well, whatever the training makes of it.
     left = data.get("still_running")
     told = f" (told to stop while {_count(left, 'rank')} still ran; unmonitored from here on)" if left else ""
-    count = len(data["episodes"])
+    count = len(data["episodes"]) + int(data.get("episodes_left_out") or 0)
     episodes = "no fail-slow" if not count else _count(count, "fail-slow")
     lost = f", {seconds(data['lost_s'])} lost" if count else ""
     if not data["healthy_s"] and not count:

@@ -62,3 +62,24 @@ def test_any_text_is_read_or_refused(text):
         assert str(error)
     else:
         assert values["mode"] in config.MODES
+
+
+@pytest.mark.parametrize(
+    ("mode", "ceiling", "expected"),
+    [("on", "on", "on"), ("on", "observe", "observe"), ("observe", "on", "observe"), ("on", "off", "off")],
+)
+def test_mode_is_lowered_to_the_site_s_and_never_raised(mode, ceiling, expected):
+    lowered, said = config.under_ceiling(config.Settings(mode=mode, max_mode=ceiling))
+    assert lowered.mode == expected
+    assert bool(said) is (mode != expected)
+    assert said == "" or f"the site allows {expected}" in said
+
+
+def test_ceilings_are_the_site_s_alone(tmp_path):
+    site = tmp_path / "greyhound.toml"
+    site.write_text('max_mode = "observe"\nmute_file = "/shared/mute"\nfreeze = "optin"\n')
+    settings, warnings = config.from_environment({"GREYHOUND": "on,max_mode=on,mute_file=/mine"}, site)
+    assert (settings.max_mode, settings.mute_file, settings.freeze) == ("observe", "/shared/mute", "optin")
+    assert len(warnings) == 2
+    with pytest.raises(config.OptionError):
+        config.parse_greyhound("on,max_mode=on")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greyhound.control.episodes import EpisodeMerger
+from greyhound.control.episodes import KEPT, EpisodeMerger
 from greyhound.control.messages import Report
 
 S = 1_000_000_000
@@ -137,3 +137,19 @@ def test_whatever_is_reported_each_episode_opens_and_closes_once(moves):
     jobs.step(now + 1, (now + 1) * S)
     assert jobs.current is None
     assert jobs.step(now + 2, (now + 2) * S) == []
+
+
+def test_job_of_weeks_keeps_a_bounded_number_of_episodes_and_the_whole_loss():
+    jobs = merger(2)
+    for number in range(1, 501):
+        at = 100 * number
+        for rank in "01":
+            jobs.report(rank, report("opened", at, at + 4))
+        jobs.step(at + 4, (at + 4) * S)
+        for rank in "01":
+            jobs.report(rank, report("closed", at, at + 50, 1.5, 2.0))
+        (closed,) = jobs.step(at + 50, (at + 50) * S)
+        assert closed.id == f"e{number}"
+    assert len(jobs.episodes) == KEPT
+    assert jobs.forgotten == 500 - KEPT
+    assert jobs.lost_s(60_000) == 1000.0

@@ -1,6 +1,7 @@
 """What our processes may take, and that a limit that is reached costs the watch and not the job."""
 
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from greyhound.config import Settings, native_dir
 from greyhound.control import events as events_module
-from greyhound.control import local
+from greyhound.control import local, redis_server
+from greyhound.control.bus import BusError
 from greyhound.control.events import EventLog, read_events
 from greyhound.control.limits import ANALYZER_BYTES, MASTER_BYTES, MIB, REDIS_BYTES, Cores, spare_cores
 from greyhound.control.names import StepName
@@ -106,6 +108,19 @@ def test_limit_that_is_reached_leaves_the_job_unmonitored_and_unharmed(tmp_path,
         code = job.wait(60) if job else None
         monitor.stop()
     assert code == 0, said
+
+
+def test_full_redis_refuses_and_is_heard_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(redis_server, "MAXMEMORY", "3mb")
+    site = redis_server.Site("127.0.0.1", "gh:test:", tmp_path)
+    server = redis_server.start(secrets.token_bytes(32), site)
+    try:
+        with pytest.raises(BusError, match="OOM"):
+            for _ in range(10_000):
+                server.bus.publish("up", "x" * 5000)
+        assert len(server.bus.read("up")) > 50  # nothing of what was taken was thrown away
+    finally:
+        server.stop()
 
 
 def test_live_status_each_second_and_the_copy_on_a_change_and_every_half_minute(tmp_path, monkeypatch):
