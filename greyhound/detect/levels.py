@@ -13,7 +13,8 @@ from greyhound.detect.contexts import Symbols
 
 Ints = NDArray[np.int64]
 
-_LOG_SYMBOLS, _LOG_CALLS = 2, 2
+_LOG_CALLS = 1
+_BATCH_SYMBOLS, _LONE_CALLS = 2, 2
 _LOG_STEP, _MAX_MICRO_BATCHES = 5, 64
 _MAIN_EXPLAINED, _ALL_EQUAL, _LESS_EQUAL = 0.5, 0.95, 0.5
 _BATCHES_IN_A_ROW = 5
@@ -77,9 +78,9 @@ def is_multiple(symbols: Symbols, fine: Level, coarse: Level) -> bool:
     extras = _extras(fine.segment(symbols), coarse.segment(symbols))
     if extras.repeats < 2:
         return False
-    if extras.foreign_calls == 0 or extras.lone_calls > _LOG_CALLS:
+    if extras.foreign_calls == 0 or extras.lone_calls > _LONE_CALLS:
         return extras.foreign_calls == extras.surplus == 0
-    if extras.surplus <= 1 and extras.foreign_symbols <= _LOG_SYMBOLS:
+    if extras.surplus <= 1 and extras.foreign_symbols <= _BATCH_SYMBOLS:
         if extras.foreign_calls <= _LOG_CALLS:
             # Both a log and the norm of accumulated gradients look like this; people log every 10, not 8 or 16.
             return fine.calls >= 2 and _is_round(extras.repeats)

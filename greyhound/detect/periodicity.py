@@ -19,7 +19,7 @@ MATCH_SHARE = 0.95  # the paper's M (section 4.2)
 _MIN_SEGMENTS = 3
 # How often a period must have been seen in which no micro-batches show, for it may be one itself, or a layer, which are
 # quick; not so often if it is many calls, more often if it has hardly a symbol of its own.
-_FLAT_SEGMENTS, _FLAT_CALLS = ((0, 512), (30_000_000, 12), (500_000_000, 8)), 1 << 15  # from so many ns on
+_FLAT_SEGMENTS, _FLAT_CALLS = ((0, 512), (30_000_000, 12), (100_000_000, 8)), 1 << 15  # from so many ns on
 _INTERRUPTED = 3  # so many times as often if never without an interruption
 _PLAIN_SEGMENTS = ((0, 2048), (5_000_000, 512), (500_000_000, 48))
 _LAYER_NS = 30_000_000
