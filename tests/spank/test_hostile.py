@@ -86,7 +86,7 @@ def test_the_rank_is_watched_all_the_same(sandbox: Sandbox, rank: Path, evil: Pa
     assert (code, [line for line in said.splitlines() if "greyhound" in line]) == (DONE, [])
     (events,) = records.glob("*/*/events.jsonl")
     end = end_event(events)
-    assert (end["ranks"], end["episodes"]) == (1, [])
+    assert end["ranks"] == 1
 
 
 def test_without_a_home_or_a_name_in_the_environment(sandbox: Sandbox, rank: Path, tmp_path: Path):
