@@ -19,12 +19,13 @@ data = st.one_of(
         st.sampled_from(["waiting", "tracking", "not_intercepted"]),
         st.lists(samples, max_size=3),
         st.lists(texts, max_size=3),
+        texts,
     ),
     st.builds(
         m.Report,
         texts,
         whole,
-        st.sampled_from(["opened", "closed"]),
+        st.sampled_from(["opened", "closed", "regime", "minor"]),
         whole,
         whole,
         whole,
@@ -36,6 +37,10 @@ data = st.one_of(
     ),
     st.builds(m.Bye, texts),
     st.builds(m.Stop, texts),
+    st.builds(m.Set, st.sampled_from(["on", "observe", "off"]), real),
+    st.builds(m.AbWindow, texts, whole, st.booleans(), whole, real),
+    st.builds(m.AbMeasure, texts, whole, whole, whole, real, real, texts),
+    st.builds(m.AbStop, texts),
 )
 
 
