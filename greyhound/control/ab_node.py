@@ -49,6 +49,8 @@ class AbNode:
 
     def stop(self) -> None:
         """Forget all windows."""
+        for window in self._windows:
+            _measure(window)
         self._windows.clear()
 
     def is_muted(self, now_s: float) -> bool:

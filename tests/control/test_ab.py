@@ -115,10 +115,25 @@ def test_node_takes_no_window_that_is_over_or_known_and_forgets_all_on_stop():
     for _ in range(2):
         node.take(window(), 100.0)
     assert [m.why_not for s in (100.0, 121.0) for m in node.step(s, [])] == ["no rank here"]
+    watch = FakeWatch()
     node.take(window(1), 130.0)
-    node.step(130.0, [])
+    node.step(130.0, [watch])
+    assert node.is_muted(130.0) and len(watch.meters) == 1
     node.stop()
-    assert not node.is_muted(130.0)
+    assert not node.is_muted(130.0) and not watch.meters
+
+
+class FakeWatch:
+    def __init__(self):
+        self.meters = []
+
+    def begin_window(self, muted, begin_ns, end_ns):
+        self.meters.append(WindowMeter(muted, begin_ns, end_ns, None, 0))
+        return self.meters[-1]
+
+    def end_window(self, meter):
+        self.meters.remove(meter)
+        return meter.result(0, None)
 
 
 # -- the master ---------------------------------------------------------------------------------------------------
