@@ -25,7 +25,8 @@ class Case:
     nodes: int = 2
     ranks: int = 2
     gpu: str = "n2:0"
-    steps: int = 90
+    steps: int = 72
+    layer_ms: float = 15.0
     neighbour: str = ""
 
     @property
@@ -70,7 +71,7 @@ ONE_GPU = ("-N2", "-wn1,n2", "--ntasks-per-node=1", "--gres=gpu:1")
 FRAMEWORKS = [
     Case(
         "megatron", "framework", "Megatron-core, TP2 DP2 PP2", "megatron.sbatch",
-        ("train", "--tp", "2", "--pp", "2"), (), nodes=4, ranks=8, gpu="n3:1", steps=75,
+        ("train", "--tp", "2", "--pp", "2"), (), nodes=4, ranks=8, gpu="n3:1", layer_ms=20.0,
     ),
     Case("ddp", "framework", "DDP with `no_sync`, evaluations and checkpoints", "megatron.sbatch",
          ("train_ddp", *PAUSES), FOUR, ranks=4),

@@ -42,7 +42,7 @@ def batch_script(case: Case, work: Path) -> str:
 
 def training_options(case: Case, work: Path) -> list[str]:
     """The training's arguments; a task of an array has a log of its own."""
-    options = [*case.train[1:], "--steps", str(case.steps)]
+    options = [*case.train[1:], "--steps", str(case.steps), "--layer-ms", str(case.layer_ms)]
     if "--checkpoint-every" in options:
         options += ["--checkpoint-dir", str(work / "checkpoints")]
     log = "training.$SLURM_ARRAY_TASK_ID.jsonl" if case.neighbour == "array" else "training.jsonl"
