@@ -32,7 +32,7 @@ class TrackerConfig:
     warmup: int = 10
     recovery: int = 5
     change_probability: float = 0.3
-    standard_errors: float = 1.0
+    standard_errors: float = 1.5
     minor_holds_s: float = 1800.0
 
 

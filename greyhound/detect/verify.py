@@ -22,14 +22,14 @@ _EVIDENT_DEVIATIONS = 3.0
 # Evaluations and checkpoints are a few iterations high above the rest: the higher, the longer it must last.
 _LEAST = ((math.log(1.75), 7), (0.0, 5))
 # A job whose first evaluation may be still to come must show one more, if it is as high as those are.
-_PAUSE_HEIGHT = math.log(1.3)
+_PAUSE_HEIGHT = math.log(1.4)
 # After an iteration far longer still (an evaluation, a checkpoint) some slow ones may follow: cold caches, a disk.
 _FAR, _FAR_TIMES, _LEAST_AFTER = math.log(1.75), 3.0, 8
 _YOUNG, _YOUNG_LEAST = 256, 6
 _LEEWAY_DEVIATIONS = 0.25  # how far below the middle of the shift a slow iteration may lie
 # How far from the level an iteration may lie and belong to it: share of its height, or deviations. Short windows are
 # stricter, since there the heights are all that tells a level from some pauses in a row.
-_WITHIN_SHORT, _WITHIN_LONG = (0.25, 3.0), (0.5, 3.0)
+_WITHIN_SHORT, _WITHIN_LONG = (0.3, 3.0), (0.5, 3.0)
 _TIGHT = 0.12  # and how far where one of them is taken on trust
 _NEW_ERRORS = 5.0  # standard errors of the window's median by which it must be above what was usual before
 _BEYOND_ERRORS = 3.0  # or else above the threshold: a level that crept up to it
