@@ -12,6 +12,8 @@ PR_SET_PDEATHSIG = 1
 NICE = 10
 STOP = signal.SIGRTMIN + 5
 """Tells a process of ours to end (spank/stop.h): TERM goes to a whole step, which may live on for minutes."""
+ORPHANED = signal.SIGRTMIN + 6
+"""What the kernel sends when the parent died: `getppid` can't tell, as a parent of several threads dies bit by bit."""
 SERVERS_OWN = (signal.SIGINT, signal.SIGTERM)
 """What a server that we start would end by, though the step goes on; the others are ignored by inheritance."""
 

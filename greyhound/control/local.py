@@ -138,7 +138,7 @@ class Monitor:
             # While it lives, so does the launch for others, even if this process was killed.
             pass_fds=() if self._lock is None else (self._lock,),
             process_group=0,
-            preexec_fn=child.die_with_parent(child.STOP),
+            preexec_fn=child.die_with_parent(child.ORPHANED),
         )
 
     def round(self) -> None:

@@ -53,7 +53,7 @@ class MasterChild:
                 [sys.executable, "-I", "-m", "greyhound.control.master", *self._arguments.argv(head)],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, TOKEN_VARIABLE: self._token},
-                preexec_fn=child.die_with_parent(child.STOP),
+                preexec_fn=child.die_with_parent(child.ORPHANED),
             )
         except OSError as error:
             self._lost(f"the master can't be started: {error}")

@@ -25,15 +25,15 @@ class Stopper:
     def __init__(self) -> None:
         self.reason = ""
         self._asked_s: float | None = None
-        self._parent = os.getppid()
         self._asked, self._ask = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(child.STOP, self._on_signal)
+        signal.signal(child.ORPHANED, self._on_signal)
         for signum in IGNORED:
             signal.signal(signum, signal.SIG_IGN)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         self._asked_s = self._asked_s or time.monotonic()
-        self.reason = self.reason or ("the step ended" if os.getppid() == self._parent else PARENT_DIED)
+        self.reason = self.reason or (PARENT_DIED if signum == child.ORPHANED else "the step ended")
         with contextlib.suppress(BlockingIOError):
             os.write(self._ask, b"!")
 
