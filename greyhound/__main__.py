@@ -2,4 +2,4 @@
 
 from greyhound.cli.main import main
 
-main()
+main(prog_name="greyhound")

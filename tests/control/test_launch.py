@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -305,3 +306,20 @@ def test_node_process_without_redis_says_so_and_ends_in_time(tmp_path):
     assert process.stderr.read() == b""
     kinds = [event["kind"] for event in read_events(kept.with_name("events.jsonl"))]
     assert kinds == ["start", "unmonitored", "end"]
+
+
+@pytest.mark.parametrize("hostile", [{"PYTHONHOME": "/nonexistent"}, {"PYTHONPATH": "{tmp}"}])
+def test_the_training_s_python_variables_are_not_ours(tmp_path: Path, hostile: dict[str, str]) -> None:
+    for name in ("sitecustomize.py", "click.py", "numpy.py"):
+        (tmp_path / name).write_text("raise SystemExit(9)\n")
+    given = {key: value.format(tmp=tmp_path) for key, value in hostile.items()}
+    command = [str(Path(sys.executable).with_name("greyhound")), "launch", "--mode", "observe", "--"]
+    environment = {**os.environ, **given, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [*command, "sh", "-c", "echo $PYTHONHOME$PYTHONPATH"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, next(iter(given.values()))), done.stderr
