@@ -36,7 +36,7 @@ def test_the_first_ring_starts_the_node_process_as_documented(rig: Rig):
             "--step-dir", f"/dev/shm/greyhound-{os.getuid()}-{job}.0.0.n{index}",
             "--node-list", "n[1-2]", "--node-index", str(index), "--node-count", "2",
             "--job", job, "--step", "0", "--restart", "0", "--tasks", "2", "--mode", "observe",
-            "--option", "threshold=0.2", "--option", "warmup=7",
+            "--option", "threshold=0.2", "--option", "warmup=7", "--option", "mute_file=/etc/greyhound/mute",
             "--record-dir", "/site/records", "--redis-server", "/site/redis-server",
         ]  # fmt: skip
         assert record.told_to_stop
