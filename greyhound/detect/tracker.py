@@ -18,7 +18,8 @@ from greyhound.detect.verify import Verifier, split
 __all__ = ["Closed", "Finding", "Minor", "Opened", "Regime", "Tracker", "TrackerConfig"]
 
 _HISTORY = 64  # iterations in which an onset or an end is placed: the longest window and what was before it
-_RUNS = (5, 12)  # iterations whose medians are over the threshold from the onset on: in a rise the second come late
+_LEAST_SLOW = 5  # iterations that an onset leaves at least: no window is shorter
+_RUN = 12  # iterations, at most, whose median is over the threshold from the onset on, in a rise or a staircase
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,8 @@ class Tracker:
     def _onset(self, excess: list[float], length: int) -> int:
         """Where the slow level of the last ``length`` iterations began: the change point, or where a rise crossed."""
         start = split(np.array(excess))
-        last = len(excess) - min(length, min(_RUNS))
-        while start < last and any(median(excess[start : start + run]) < self._opens_at for run in _RUNS):
+        last = len(excess) - min(length, _LEAST_SLOW)
+        while start < last and median(excess[start : start + _RUN]) < self._opens_at:
             start += 1
         return min(start, last)
 

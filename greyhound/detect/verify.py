@@ -33,6 +33,7 @@ _WITHIN_SHORT, _WITHIN_LONG = (0.3, 3.0), (0.5, 3.0)
 _TIGHT = 0.12  # and how far where one of them is taken on trust
 _NEW_ERRORS = 5.0  # standard errors of the window's median by which it must be above what was usual before
 _BEYOND_ERRORS = 3.0  # or else above the threshold: a level that crept up to it
+_RAISED = 0.35  # share of the threshold that was usual before, from which a short window must be beyond it like that
 _CHANCE = 1e-6  # probability of so many slow iterations if they were as rare as before; once in 500 jobs of 2,000
 _GRADUAL = 0.6  # share of the shift that was usual before, from which slow iterations are no surprise at all
 
@@ -100,7 +101,9 @@ class Verifier:
         """Whether the window stands out against what the job did ``before``, in height and in how often it is slow."""
         length = len(window)
         risen = middle - usual > _NEW_ERRORS * self._baseline.median_error(length)
-        if not risen and middle < self._opens_at + _BEYOND_ERRORS * self._error(length):
+        beyond = middle > self._opens_at + _BEYOND_ERRORS * self._error(length)
+        raised = length <= _SHORT and usual > _RAISED * self._opens_at
+        if not beyond and (raised or not risen):
             return False
         if length > _SHORT and usual > _GRADUAL * middle:
             return True
