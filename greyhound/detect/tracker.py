@@ -149,10 +149,10 @@ class Tracker:
 
     def _watch_recovery(self, episode: Episode, sample: Sample) -> list[Finding]:
         episode.add(sample)
+        if sample.excess > self._opens_at and self._recent[-2].excess > self._opens_at:
+            return []
         recent = list(self._recent)
         excess = [row.excess for row in recent]
-        if excess[-1] > self._opens_at and excess[-2] > self._opens_at:
-            return []
         end = episode.end(excess, self._baseline, self._opens_at, self._config.recovery)
         if end is None:
             return []
