@@ -11,8 +11,8 @@ from greyhound.testdata.scoring import Score, SeriesScore, score_series, score_s
 from greyhound.testdata.series import Series, communication_series, compute_series
 
 THRESHOLD, WARMUP = 0.10, 10
-SEEDS = (1, 2, 3)
-COMPARED_SEEDS = (1,)
+SEEDS = (90017, 90018, 90019)  # none that the tracker was developed on
+COMPARED_SEEDS = (90017,)
 KINDS = ("compute", "communication")
 _COMPARED = ("window", "bocd", "bocdv")
 
