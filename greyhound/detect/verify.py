@@ -37,6 +37,8 @@ _RAISED = 0.35  # share of the threshold that was usual before, from which a sho
 _CHANCE = 1e-6  # probability of so many slow iterations if they were as rare as before; once in 500 jobs of 2,000
 _GRADUAL = 0.6  # share of the shift that was usual before, from which slow iterations are no surprise at all
 
+_TIE = 1e-9  # log units: costs that differ by less are equal but for rounding, which the unit of time decides
+
 
 class Verifier:
     """Looks for a slow level above ``opens_at`` (log) in one rank's iterations."""
@@ -125,7 +127,7 @@ def split(values: Array, least: int = 3) -> int:
     best, where = _deviation(values), 0
     for at in range(least, len(values) - least + 1):
         cost = _deviation(values[:at]) + _deviation(values[at:])
-        if cost < best:
+        if cost < best - _TIE:
             best, where = cost, at
     return where
 
