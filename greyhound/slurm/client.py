@@ -19,6 +19,7 @@ SEARCH = os.pathsep.join(["/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/
 MAX_MESSAGE = 400
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 _SEPARATOR = "\x1f"
+_NO_TEXT = ("(null)", "N/A")
 _QUEUE_COLUMNS = ("%i", "%T", "%u", "%N", "%j")  # the user's own text last
 
 
@@ -54,6 +55,14 @@ class Client(Protocol):
 
     def notify(self, job: str, message: str) -> None:
         """Show one line in the job's own output."""
+        ...
+
+    def comment(self, job: str) -> str:
+        """The comment of a job that slurmctld still knows; empty where it has none."""
+        ...
+
+    def set_comment(self, job: str, text: str) -> None:
+        """Replace the comment of a job that hasn't ended."""
         ...
 
 
@@ -102,6 +111,14 @@ class CommandClient:
     def notify(self, job: str, message: str) -> None:
         line = re.sub(r"[\x00-\x1f\x7f]+", " ", message)[:MAX_MESSAGE]
         self._run("scontrol", "notify", str(jobid.parse(job).job), line)
+
+    def comment(self, job: str) -> str:
+        answer = self._run("squeue", "-h", "-t", "all", "-j", str(jobid.parse(job).job), "-o", "%k")
+        text = answer.removesuffix("\n")
+        return "" if text in _NO_TEXT else text
+
+    def set_comment(self, job: str, text: str) -> None:
+        self._run("scontrol", "update", f"JobId={jobid.parse(job).job}", f"Comment={text}")
 
     def _find(self, program: str) -> str:
         return find_program(program, self._environment, self._folder)
