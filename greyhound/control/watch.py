@@ -63,7 +63,7 @@ class RankWatch:
         self._mark: Mark | None = None
         self._meters: list[WindowMeter] = []
         self._clock = IterationClock()
-        self._tracker = Tracker(TrackerConfig(threshold=threshold, warmup=warmup))
+        self._tracker = Tracker(TrackerConfig(threshold=threshold, warmup=warmup, holds_pauses=False))
         self._opened: Opened | None = None
         self._ends = EndTimes()
         self._pattern = 0
@@ -105,7 +105,8 @@ class RankWatch:
                 self._ends = EndTimes()
             self._ends.add(iteration.index, end_ns)
             self._last = (iteration.index, iteration.seconds, end_ns)
-            findings += self._tracker.update(iteration.index, iteration.seconds)
+            if iteration.seconds > 0:  # of two threads' calls the later record may bear the earlier time
+                findings += self._tracker.update(iteration.index, iteration.seconds)
             reports += [self._report(finding, end_ns) for finding in findings]
         self._calls += len(kept)
         return reports

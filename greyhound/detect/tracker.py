@@ -18,7 +18,7 @@ from greyhound.detect.verify import Verifier, split
 __all__ = ["Closed", "Finding", "Minor", "Opened", "Regime", "Tracker", "TrackerConfig"]
 
 _HISTORY = 64  # iterations in which an onset or an end is placed: the longest window and what was before it
-_LEAST_SLOW = 5  # iterations that an onset leaves at least: no window is shorter
+_LEAST_SLOW = 4  # iterations that an onset leaves at least: no window is shorter
 _RUN = 12  # iterations, at most, whose median is over the threshold from the onset on, in a rise or a staircase
 
 
@@ -26,7 +26,8 @@ _RUN = 12  # iterations, at most, whose median is over the threshold from the on
 class TrackerConfig:
     """What counts as a fail-slow: ``threshold`` a share of the healthy time, ``warmup`` and ``recovery`` iterations.
 
-    A minor level is reported after 300 iterations or ``minor_holds_s``, whichever comes first.
+    A minor level is reported after 300 iterations or ``minor_holds_s``, whichever comes first. ``holds_pauses``: if
+    evaluations may be among the iterations, as in a log; where the calls leave them out, less patience is needed.
     """
 
     threshold: float = 0.10
@@ -35,6 +36,7 @@ class TrackerConfig:
     change_probability: float = 0.3
     standard_errors: float = 1.5
     minor_holds_s: float = 1800.0
+    holds_pauses: bool = True
 
 
 class Tracker:
@@ -49,12 +51,16 @@ class Tracker:
     def _restart(self) -> None:
         self._baseline = Baseline(self._config.warmup)
         self._pauses = Pauses(self._opens_at / 2)
-        self._verifier = Verifier(self._baseline, self._pauses, self._opens_at, self._config.standard_errors)
+        self._verifier = self._new_verifier()
         self._minor = MinorWatch(self._config.threshold, self._config.minor_holds_s)
         self._change = Bocd()
         self._recent: deque[Sample] = deque(maxlen=_HISTORY)
         self._episode: Episode | None = None
         self._last_iteration: int | None = None
+
+    def _new_verifier(self) -> Verifier:
+        errors, holds_pauses = self._config.standard_errors, self._config.holds_pauses
+        return Verifier(self._baseline, self._pauses, self._opens_at, errors, holds_pauses)
 
     @property
     def healthy_s(self) -> float | None:
@@ -70,7 +76,7 @@ class Tracker:
         """From now on this share counts; what was learnt stays, and an open episode goes on."""
         self._config = replace(self._config, threshold=threshold)
         self._opens_at = math.log1p(threshold)
-        self._verifier = Verifier(self._baseline, self._pauses, self._opens_at, self._config.standard_errors)
+        self._verifier = self._new_verifier()
         self._minor.set_threshold(threshold)
 
     def update(self, iteration: int, seconds: float) -> list[Finding]:

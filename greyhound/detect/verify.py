@@ -16,9 +16,12 @@ from greyhound.detect.pauses import Pauses
 Array = NDArray[np.float64]
 
 # Windows in which a slow-down is looked for: iterations -> how many of them may be fast.
-WINDOWS = {5: 0, 6: 0, 7: 0, 8: 1, 10: 1, 12: 2, 16: 3, 20: 4, 28: 5, 40: 8}
+WINDOWS = {4: 0, 5: 0, 6: 0, 7: 0, 8: 1, 10: 1, 12: 2, 16: 3, 20: 4, 28: 5, 40: 8}
 _SHORT = 8  # windows up to this one need a change point, or times far outside the healthy spread
 _EVIDENT_DEVIATIONS = 3.0
+# Where the calls tell evaluations from iterations, the shortest window is for shifts that no jitter of this rank
+# explains: deviations, times the threshold.
+_GROSS_LEAST, _GROSS_DEVIATIONS, _GROSS_THRESHOLDS = 4, 6.0, 2.0
 # Evaluations and checkpoints are a few iterations high above the rest: the higher, the longer it must last.
 _LEAST = ((math.log(1.75), 7), (0.0, 5))
 # A job whose first evaluation may be still to come must show one more, if it is as high as those are.
@@ -43,9 +46,14 @@ _TIE = 1e-9  # log units: costs that differ by less are equal but for rounding, 
 class Verifier:
     """Looks for a slow level above ``opens_at`` (log) in one rank's iterations."""
 
-    def __init__(self, baseline: Baseline, pauses: Pauses, opens_at: float, standard_errors: float) -> None:
-        """``standard_errors``: by how many a window's median must exceed the threshold."""
-        self._baseline, self._pauses = baseline, pauses
+    def __init__(
+        self, baseline: Baseline, pauses: Pauses, opens_at: float, standard_errors: float, holds_pauses: bool = True
+    ) -> None:
+        """``standard_errors``: by how many a window's median must exceed the threshold.
+
+        ``holds_pauses``: whether evaluations may be among the iterations; the calls leave them out, a log doesn't.
+        """
+        self._baseline, self._pauses, self._holds_pauses = baseline, pauses, holds_pauses
         self._opens_at, self._standard_errors = opens_at, standard_errors
 
     def slow_level(self, recent: list[float], newly_changed: bool) -> tuple[int, float] | None:
@@ -94,6 +102,9 @@ class Verifier:
 
     def _least(self, middle: float) -> int:
         """How many iterations must be alike: more than a pause of this height has, and than this job's had."""
+        if not self._holds_pauses:
+            gross = middle > max(_GROSS_DEVIATIONS * self._baseline.spread, _GROSS_THRESHOLDS * self._opens_at)
+            return max(_GROSS_LEAST if gross else _LEAST[-1][1], self._pauses.longest_like(middle) + 2)
         least = next(count for height, count in _LEAST if middle > height)
         if self._baseline.learnt < _YOUNG and middle > _PAUSE_HEIGHT:
             least = max(least, _YOUNG_LEAST)
