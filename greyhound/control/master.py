@@ -11,6 +11,7 @@ from typing import Any
 from greyhound.control import child, limits, lines, redis_server, rendezvous
 from greyhound.control.arguments import NodeArguments, parse, take_token
 from greyhound.control.bus import Bus, BusError
+from greyhound.control.comment import CommentError, CommentWriter
 from greyhound.control.events import EventLog
 from greyhound.control.inbox import Inbox
 from greyhound.control.job import Job
@@ -20,14 +21,19 @@ from greyhound.control.notify import Notifier, NotifyError
 from greyhound.control.owner import Owner
 from greyhound.control.record import Record, open_record
 from greyhound.control.requests import RequestBox
+from greyhound.control.run_history import RunHistory
+from greyhound.control.runs import RunBook
 from greyhound.control.status import FILE, StatusWriter
-from greyhound.control.stopper import PARENT_DIED, Stopper, leave
+from greyhound.control.stopper import END_S, PARENT_DIED, Stopper, leave
+from greyhound.control.summary import Gathered
 
 DRAIN_S = 0.8
 ROUND_S = 0.2
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0
 MOST_RESTARTS = 3
+COMMENT_S = 0.4  # for reading and writing the job's comment, of which each takes some 10 ms
+REDIS_STOP_S = 0.3  # what is kept of the time to end for Redis
 NOTIFY_S = 0.05  # enough to start the command; it goes on without us, and the step need not wait for it
 
 log = logging.getLogger(__name__)
@@ -42,8 +48,11 @@ class Master:
         record: Record,
         notifier: Notifier | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        comment: CommentWriter | None = None,
     ) -> None:
         self._sleep = sleep
+        self._comment = comment
+        self._gathered = Gathered()
         self._events = EventLog(record.folder / "events.jsonl", arguments.name)
         self._status = StatusWriter(arguments.step_dir / FILE, record.folder / FILE)
         self._notifier = notifier
@@ -56,6 +65,7 @@ class Master:
             arguments.name, arguments.settings.mode, arguments.tasks, arguments.node_count, self._emit, log.warning
         )
         self._owner = Owner(RequestBox(record.folder), self.job, arguments.settings, self._emit)
+        self._history = RunHistory(RunBook(record.root) if record.root else None, self.job, self._emit)
         self._bus: Bus | None = None
         self._seq = 0
         self._start(arguments, record)
@@ -79,6 +89,8 @@ class Master:
 
     def _emit(self, kind: str, t_s: float, *args: Any, **kwargs: Any) -> None:
         event = self._events.append(kind, t_s, *args, **kwargs)
+        if self._gathered.take(event) and self._comment is not None:
+            self._comment.write(self._gathered.summary)
         if self._notifier is not None and kind in lines.FOR_THE_USER:
             self._notifier.tell(lines.event_line(event))
         if self._events.trouble:
@@ -99,6 +111,7 @@ class Master:
             self._listen(bus)
         self.job.tick(time.time())
         self._owner.step(time.time())
+        self._history.step(time.time())
         self.publish_status()
         # A thousand nodes send all the time: reading at each message would be a round a message.
         self._sleep(max(0.0, wait_s - (time.monotonic() - begun_s)))
@@ -166,6 +179,8 @@ class Master:
 
     def drain(self, bus: Bus | None) -> None:
         """Wait for the goodbyes of the nodes that are there, DRAIN_S at most: the step's end waits for us."""
+        if self._comment is not None:
+            self._comment.begin()
         deadline_s = time.monotonic() + DRAIN_S
         while bus is not None and self._heard - self._gone and time.monotonic() < deadline_s:
             try:
@@ -174,12 +189,15 @@ class Master:
             except BusError:
                 return
 
-    def finish(self, reason: str) -> None:
-        """Last event, last status."""
+    def finish(self, reason: str, left_s: float = COMMENT_S) -> None:
+        """Last event, last status, the job's comment, which has ``left_s`` at most."""
         now_s = time.time()
         self.job.tick(now_s)
+        self._history.finish()
         self.job.finish(now_s, reason)
         self._leave()
+        if self._comment is not None:
+            self._comment.wait(min(COMMENT_S, left_s))
 
     def abandon(self, reason: str) -> None:
         """The master must go although the job does not end."""
@@ -207,6 +225,29 @@ def _notifier(arguments: NodeArguments) -> Notifier | None:
             raise NotifyError(str(error)) from None
 
     return Notifier(send)
+
+
+def _comment(arguments: NodeArguments) -> CommentWriter | None:
+    """The job's comment, where there is a Slurm."""
+    if not arguments.in_slurm:
+        return None
+    from greyhound.slurm.client import CommandClient, SlurmError
+
+    client, job = CommandClient(timeout_s=END_S), arguments.name.job
+
+    def read() -> str:
+        try:
+            return client.comment(job)
+        except (SlurmError, ValueError) as error:
+            raise CommentError(str(error)) from None
+
+    def write(text: str) -> None:
+        try:
+            client.set_comment(job, text)
+        except (SlurmError, ValueError) as error:
+            raise CommentError(str(error)) from None
+
+    return CommentWriter(read, write)
 
 
 class RedisKeeper:
@@ -274,7 +315,7 @@ def main() -> int:
     except rendezvous.TokenError as error:
         log.error("%s", error)
         return 2
-    master = Master(arguments, record, _notifier(arguments), stopper.wait)
+    master = Master(arguments, record, _notifier(arguments), stopper.wait, _comment(arguments))
     master.publish_status()
     redis = RedisKeeper(arguments, token, master, lambda: bool(stopper.reason))
     try:
@@ -285,7 +326,7 @@ def main() -> int:
             master.abandon("the head's analyzer died; the job goes on")
         else:
             master.drain(redis.bus)
-            master.finish(stopper.reason)
+            master.finish(stopper.reason, stopper.left_s() - REDIS_STOP_S)
     finally:
         redis.stop()
     return 0

@@ -75,6 +75,11 @@ def _reason(text: str) -> str:
     return _NOT_IN_A_REASON.sub(" ", text).strip()[:WHY_LETTERS].strip()
 
 
+def strategies_in(text: object) -> tuple[str, ...]:
+    """`S2` and the like, of a text that should hold nothing else."""
+    return tuple(text.split()) if isinstance(text, str) and _STRATEGIES.fullmatch(text) else ()
+
+
 def component_name(node: str, bus: str = "", peer: str = "") -> str:
     """`n017 0000:1b:00.0`, `n1 n2` of a link; empty where no node is known."""
     words = [_NOT_IN_A_NAME.sub("_", word)[:64] for word in (node, bus, peer) if word]
@@ -115,7 +120,7 @@ def _rest(head: Summary, parts: list[str]) -> Summary | None:
         if unmonitored:
             why = unmonitored[1]
         elif _STRATEGIES.fullmatch(part):
-            strategies = tuple(part.split(" "))
+            strategies = strategies_in(part)
         elif _COMPONENT.fullmatch(part):
             components.append(part)
         else:
@@ -152,7 +157,7 @@ class Gathered:
         raw = event.get("data")
         data = raw if isinstance(raw, dict) else {}
         if event["kind"] == "action":
-            self.summary += Summary(strategies=tuple(_STRATEGIES.findall(str(data.get("strategy")))))
+            self.summary += Summary(strategies=strategies_in(data.get("strategy")))
         elif event["kind"] == "verdict" and isinstance(event.get("component"), dict):
             component = {key: str(value) for key, value in dict(event["component"]).items() if value}  # type: ignore[call-overload]
             names = [component.get(key, "") for key in ("node", "bus", "peer")]
