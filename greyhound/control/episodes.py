@@ -7,7 +7,9 @@ half of the tracked ranks are in slow phases that overlap in time, and closes wh
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
+from greyhound.control.events import utc
 from greyhound.control.messages import Report
 
 KEPT = 200  # episodes of one job, each with a phase a rank: a job of weeks must not fill the master's memory
@@ -204,3 +206,20 @@ class EpisodeMerger:
             "recovered",
         )
         return True
+
+
+def episode_data(episode: Episode, iteration: int) -> dict[str, Any]:
+    """What events and status say of an episode, the job being at `iteration`."""
+    return {
+        "onset": episode.onset,
+        "onset_time": utc(episode.onset_ns / 1e9),
+        "reported": episode.reported,
+        "ranks": len(episode.phases),
+        "healthy_s": round(episode.healthy_s, 6),
+        "slow_s": round(episode.slow_s, 6),
+        "slowdown": round(episode.slowdown, 4),
+        "end": episode.end,
+        "duration_s": None if episode.end_ns is None else round((episode.end_ns - episode.onset_ns) / 1e9, 3),
+        "lost_s": round(episode.lost_s(iteration), 3),
+        "cause": episode.cause or None,
+    }

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
 
-from greyhound.control.episodes import Episode, EpisodeMerger
+from greyhound.control.episodes import Episode, EpisodeMerger, episode_data
 from greyhound.control.events import utc
 from greyhound.control.messages import Bye, Hello, IterationBatch, Message, RankSample, Report
 from greyhound.control.minor import MinorMerger
 from greyhound.control.names import StepName
+from greyhound.control.runs import of_job
 from greyhound.control.states import State, StateMachine, TransitionError
 
 NOTICES_KEPT = 20
@@ -50,22 +51,6 @@ class Node:
     samples: dict[str, RankSample] = field(default_factory=dict)
 
 
-def _episode_data(episode: Episode, iteration: int) -> dict[str, Any]:
-    return {
-        "onset": episode.onset,
-        "onset_time": utc(episode.onset_ns / 1e9),
-        "reported": episode.reported,
-        "ranks": len(episode.phases),
-        "healthy_s": round(episode.healthy_s, 6),
-        "slow_s": round(episode.slow_s, 6),
-        "slowdown": round(episode.slowdown, 4),
-        "end": episode.end,
-        "duration_s": None if episode.end_ns is None else round((episode.end_ns - episode.onset_ns) / 1e9, 3),
-        "lost_s": round(episode.lost_s(iteration), 3),
-        "cause": episode.cause or None,
-    }
-
-
 class Job:
     """One run of one step. `notice` is told once about everything that only deserves a line in the log."""
 
@@ -84,6 +69,7 @@ class Job:
         self.settings: dict[str, Any] = {}
         self.answered: dict[str, Any] | None = None
         self.ab: dict[str, Any] | None = None
+        self.runs: dict[str, Any] | None = None
         self._unmuted = True
         self._partly_muted_since_s: float | None = None
         self._regime_s = float("-inf")
@@ -187,6 +173,17 @@ class Job:
         """Nodes that have tracked ranks."""
         return {int(key.partition(":")[0]) for key in self._tracked()}
 
+    @property
+    def healthy_s(self) -> float:
+        """Healthy seconds an iteration, 0.0 while unknown."""
+        return self._last["healthy_s"]
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the work of all living ranks; empty while one of them isn't tracked or has none yet."""
+        found = [sample.fingerprint if sample.locked else "" for sample in self._samples().values() if sample.alive]
+        return of_job(found) if found and all(found) else ""
+
     def disturbance(self, now_s: float) -> str:
         """Why nothing can be compared now, or nothing."""
         if self.machine.state is not State.TRACKING:
@@ -272,7 +269,7 @@ class Job:
             return False
 
     def _episode_changed(self, episode: Episode, now_s: float) -> None:
-        opening = {**_episode_data(episode, self.iteration), "end": None, "duration_s": None, "cause": None}
+        opening = {**episode_data(episode, self.iteration), "end": None, "duration_s": None, "cause": None}
         if episode.id not in self._announced:
             self._announced.add(episode.id)
             if self.machine.state is State.TRACKING:
@@ -282,7 +279,7 @@ class Job:
             if self.machine.state is State.SUSPECT:
                 self._change(State.TRACKING)
             if episode.cause == "recovered":
-                self._emit("recovered", now_s, _episode_data(episode, self.iteration), episode.id, episode.end)
+                self._emit("recovered", now_s, episode_data(episode, self.iteration), episode.id, episode.end)
 
     # -- things worth a line ------------------------------------------------------------------------
 
@@ -354,7 +351,7 @@ class Job:
         }
 
     def _episode_status(self, episode: Episode) -> dict[str, Any]:
-        return {"id": episode.id, "open": episode.open, **_episode_data(episode, self.iteration)}
+        return {"id": episode.id, "open": episode.open, **episode_data(episode, self.iteration)}
 
     def status(self, now_s: float) -> dict[str, Any]:
         """What `greyhound status` shows; seconds an iteration are 0.0 while unknown."""
@@ -386,5 +383,7 @@ class Job:
             "settings": self.settings,
             "answered": self.answered,
             "ab": self.ab,
+            "fingerprint": self.fingerprint or None,
+            "runs": self.runs,
             "notices": self.notices,
         }

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+NODES_SHOWN = 10
+
 
 def seconds(value: float) -> str:
     """`83 ms`, `1.24 s`, `4 min 10 s`."""
@@ -111,6 +113,16 @@ def minor_line(data: dict[str, Any]) -> str:
     )
 
 
+def runs_line(data: dict[str, Any]) -> str:
+    """A comparison with earlier runs, of a status or a `runs` event."""
+    new = ", ".join(data["new_nodes"][:NODES_SHOWN]) + (", ..." if len(data["new_nodes"]) > NODES_SHOWN else "")
+    return (
+        f"this run is {data['slowdown']:.2f}x slower than {_count(data['runs'], 'earlier run')} of the same work "
+        f"({seconds(data['healthy_s'])} an iteration, then {seconds(data['earlier_s'])}; last: job {data['last_job']})"
+        + (f"; nodes that are new: {new}" if new else "")
+    )
+
+
 def _minor(event: dict[str, Any]) -> str:
     return f"minor level {minor_line(event['data'])}"
 
@@ -119,6 +131,7 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "setting": _setting,
     "ab": _ab,
     "minor": _minor,
+    "runs": lambda event: runs_line(event["data"]),
     "muted": lambda event: str(event["data"]["reason"]),
     "unmuted": lambda event: "recording again",
     "regime": _regime,
@@ -128,7 +141,7 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "start": _start,
     "tracking": _tracking,
 }
-FOR_THE_USER = ("suspect", "recovered", "muted", "unmuted", "unmonitored", "not_intercepted", "end")
+FOR_THE_USER = ("suspect", "recovered", "runs", "muted", "unmuted", "unmonitored", "not_intercepted", "end")
 
 
 def event_line(event: dict[str, Any]) -> str:

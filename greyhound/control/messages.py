@@ -41,7 +41,8 @@ class RankSample:
     """One rank's clock: last iteration and its seconds, the healthy seconds (0.0: not known yet).
 
     `locked`: a period was found (once; an evaluation doesn't undo it). `key` names the process on its node
-    (ring file), `rank` is the world rank or -1, `end_ns` wall clock.
+    (ring file), `rank` is the world rank or -1, `end_ns` wall clock, `fingerprint` the digest of an iteration's calls
+    (greyhound.trace.fingerprint), empty while unknown.
     """
 
     key: str
@@ -52,6 +53,7 @@ class RankSample:
     seconds: float
     healthy_s: float
     end_ns: int
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,7 @@ _SAMPLE: Fields = {
     "seconds": _real,
     "healthy_s": _real,
     "end_ns": _whole,
+    "fingerprint": _text,
 }
 
 

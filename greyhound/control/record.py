@@ -17,10 +17,14 @@ MODE = 0o750
 
 @dataclass(frozen=True)
 class Record:
-    """A writable folder for the run's record, and what to tell the user where it isn't the configured one."""
+    """A writable folder for the run's record, and what to tell the user where it isn't the configured one.
+
+    `root` is the record directory that it lies in, None where it lies in none (the step directory).
+    """
 
     folder: Path
     notice: str = ""
+    root: Path | None = None
 
 
 def folder(record_dir: Path, name: StepName) -> Path:
@@ -54,9 +58,10 @@ def open_record(record_dir: Path, name: StepName, step_dir: Path) -> Record:
     wanted = folder(record_dir, name)
     why = _usable(wanted)
     if not why:
-        return Record(wanted)
-    home = folder(Path(DEFAULT_RECORD_DIR).expanduser(), name)
-    for other, usable, lost in ((home, _usable, ""), (step_dir, _usable_step_dir, " (lost when the step ends)")):
+        return Record(wanted, root=record_dir)
+    home = Path(DEFAULT_RECORD_DIR).expanduser()
+    at_home, lost = folder(home, name), " (lost when the step ends)"
+    for other, usable, note, root in ((at_home, _usable, "", home), (step_dir, _usable_step_dir, lost, None)):
         if other != wanted and not usable(other):
-            return Record(other, f"record folder {wanted} can't be used: {why}; writing to {other}{lost}")
+            return Record(other, f"record folder {wanted} can't be used: {why}; writing to {other}{note}", root)
     return Record(step_dir, f"record folder {wanted} can't be used: {why}; no other is writable")

@@ -4,6 +4,7 @@ A fail-slow that is there from the first iteration has no change point; earlier 
 (greyhound.trace.fingerprint) are what it can be seen against. One file a user, a line a run, in a folder of our own.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -19,6 +20,7 @@ SLOWER = 0.05
 COMPARED_RUNS = 20
 READ_BYTES = 1 << 20
 _FILE = "runs.jsonl"
+_DIGEST_HEX = 16
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class Comparison:
     def is_slower(self) -> bool:
         """Whether the user should hear of it."""
         return self.slowdown >= 1 + SLOWER
+
+
+def of_job(digests: Sequence[str]) -> str:
+    """One digest for a job from its ranks' (in any order): the layout is in how many ranks have which."""
+    return hashlib.sha256(" ".join(sorted(digests)).encode()).hexdigest()[:_DIGEST_HEX]
 
 
 def compare(now: RunRecord, book: Sequence[RunRecord]) -> Comparison | None:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from greyhound.control.ab_meter import Mark, Measured, WindowMeter
 from greyhound.control.messages import RankSample, Report
 from greyhound.control.rings import RingFile
-from greyhound.detect.period import IterationClock
+from greyhound.detect.period import Iteration, IterationClock
 from greyhound.detect.tracker import Closed, Finding, Minor, Opened, Regime, Tracker, TrackerConfig
 from greyhound.trace import layout
+from greyhound.trace.fingerprint import FingerprintTaker, comm_sizes
 from greyhound.trace.records import symbols, top_level
 from greyhound.trace.ring import Ring
 
@@ -66,6 +67,7 @@ class RankWatch:
         self._tracker = Tracker(TrackerConfig(threshold=threshold, warmup=warmup, holds_pauses=False))
         self._opened: Opened | None = None
         self._ends = EndTimes()
+        self._work = FingerprintTaker()
         self._pattern = 0
         self._last = (0, 0.0, 0)
         self._closed = False
@@ -88,13 +90,15 @@ class RankWatch:
         records, lost = self._ring.read()
         if lost:
             self.lost_records += lost
-            self._clock.gap()
+            self._gap()
         kept = top_level(records)
         if len(kept) == 0:
             return []
         offset_ns = time.time_ns() - time.monotonic_ns()
         reports: list[Report] = []
-        for iteration in self._clock.push(symbols(kept), kept["t_ns"]):
+        iterations = self._clock.push(symbols(kept), kept["t_ns"])
+        self._take_fingerprint(kept, iterations)
+        for iteration in iterations:
             end_ns = int(iteration.end_ns) + offset_ns
             self._see_end(int(iteration.end_ns), kept["t_ns"])
             findings: list[Finding] = []
@@ -110,6 +114,21 @@ class RankWatch:
             reports += [self._report(finding, end_ns) for finding in findings]
         self._calls += len(kept)
         return reports
+
+    def _gap(self) -> None:
+        """Calls are missing: what they were part of is neither timed nor remembered."""
+        self._clock.gap()
+        if self._work.found is None:
+            self._work.restart()
+
+    def _take_fingerprint(self, kept: NDArray[np.void], iterations: list[Iteration]) -> None:
+        """Before the pattern of these iterations is taken over: other work begins anew."""
+        if iterations and iterations[-1].pattern != self._pattern:
+            self._work.restart()
+            iterations = [iteration for iteration in iterations if iteration.pattern == iterations[-1].pattern]
+        if self._work.found is None:
+            sizes = comm_sizes(self._ring.comms())
+            self._work.push(kept, [iteration.end_ns for iteration in iterations], sizes)
 
     def _report(self, finding: Finding, now_ns: int) -> Report:
         """The message for a finding; `now_ns` is the wall clock end of the iteration that made it certain."""
@@ -160,7 +179,7 @@ class RankWatch:
         if mode == self._mode:
             return
         if self._mode == layout.GH_MODE_MUTED:
-            self._clock.gap()
+            self._gap()
         self._mode = mode
         self._ring.set_mode(mode)
 
@@ -201,6 +220,7 @@ class RankWatch:
             seconds=seconds,
             healthy_s=self._tracker.healthy_s or 0.0,
             end_ns=end_ns,
+            fingerprint=self._work.found.digest if self._work.found else "",
         )
 
     def check_alive(self) -> bool:

@@ -101,11 +101,6 @@ class FingerprintTaker:
             self.found = Fingerprint(_digest(self._iterations[0]), sum(calls.values()), volume, ragged)
 
 
-def of_job(digests: Sequence[str]) -> str:
-    """One digest for a job from its ranks' (in any order): the layout is in how many ranks have which."""
-    return hashlib.sha256(" ".join(sorted(digests)).encode()).hexdigest()[:_DIGEST_HEX]
-
-
 def comm_sizes(comms: NDArray[np.void]) -> dict[int, int]:
     """Size by hash, from a ring's communicator table (COMM_DTYPE); pending ones are left out."""
     known = comms[comms["state"] != layout.GH_COMM_PENDING]

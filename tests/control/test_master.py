@@ -29,13 +29,13 @@ class FlakyBus(MemoryBus):
 
 
 class Bench:
-    def __init__(self, folder, notifier=None, settings=None):
+    def __init__(self, folder, notifier=None, settings=None, root=None):
         (folder / "step").mkdir()
         (folder / "record").mkdir()
         self.record = folder / "record"
         self.live = folder / "step" / "status.json"
         arguments = NodeArguments(folder / "step", 0, 1, "n1", StepName("7", "0", 0), settings or Settings(), None, 2)
-        self.master = Master(arguments, Record(self.record, "a notice of the record"), notifier)
+        self.master = Master(arguments, Record(self.record, "a notice of the record", root), notifier)
         self.bus = FlakyBus()
         self.node = MemoryBus(self.bus)
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greyhound.control.runs import of_job
 from greyhound.trace import layout
-from greyhound.trace.fingerprint import FingerprintTaker, of_job
+from greyhound.trace.fingerprint import FingerprintTaker
 from greyhound.trace.records import RECORD_DTYPE
 
 CALLS = [(layout.GH_OP_ALL_REDUCE, 64, 7), (layout.GH_OP_SEND, 128, 8), (layout.GH_OP_ALL_REDUCE, 64, 7)]
