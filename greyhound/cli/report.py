@@ -1,6 +1,9 @@
 """`greyhound report`: fail-slows of many jobs, joined with Slurm's accounting."""
 
 import contextlib
+import getpass
+import io
+import os
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -8,18 +11,17 @@ from pathlib import Path
 from typing import IO
 
 import click
-from rich.console import Console
 
 from greyhound.control.lookup import record_roots
 from greyhound.report import output
-from greyhound.report.build import Attempt, Totals, attempts
+from greyhound.report.fallback import Wanted
 from greyhound.report.groups import KEYS, group
-from greyhound.report.records import StepRecord, steps_of
+from greyhound.report.source import Source
+from greyhound.report.table import groups_table, printable, runs_table, totals_line
 from greyhound.slurm import jobid
-from greyhound.slurm.client import SlurmError
 from greyhound.slurm.durations import TimeTextError, parse_typed_moment
 from greyhound.slurm.nodelist import NodeListError, expand
-from greyhound.slurm.sacct import Filter, read_runs
+from greyhound.slurm.sacct import SILENCE_S, Filter
 
 PROBLEMS_SHOWN = 10
 INCOMPLETE = 1
@@ -33,6 +35,21 @@ def _moment(ctx: click.Context, param: click.Parameter, text: str | None) -> str
         return parse_typed_moment(text, datetime.now()).strftime(_MOMENT)
     except TimeTextError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _epoch_s(moment: str) -> float | None:
+    return datetime.strptime(moment, _MOMENT).timestamp() if moment else None
+
+
+def _wanted(chosen: Filter) -> Wanted:
+    """What the records can tell of a filter. Nothing named means what it means to sacct: one's own, since midnight."""
+    users = {name for name in chosen.user.split(",") if name}
+    if not users and not chosen.all_users and os.geteuid() != 0:
+        users = {getpass.getuser()}
+    since_s = _epoch_s(chosen.since)
+    if since_s is None and not chosen.jobs:
+        since_s = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    return Wanted(frozenset(users), frozenset(expand(chosen.nodes)), since_s, _epoch_s(chosen.until))
 
 
 def _job_ids(ctx: click.Context, param: click.Parameter, text: str | None) -> str:
@@ -50,45 +67,11 @@ def _node_list(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     return text or ""
 
 
-class _Source:
-    """Runs with their records; keeps count while they pass, and why accounting stopped if it did."""
-
-    def __init__(self, chosen: Filter, roots: list[Path]) -> None:
-        self._chosen = chosen
-        self._roots = roots
-        self.totals = Totals()
-        self.failure = ""
-
-    def _steps(self, job: str, running: bool) -> list[StepRecord]:
-        for root in self._roots:
-            found = steps_of(root, job, running)
-            if found:
-                return found
-        return []
-
-    def attempts(self) -> Iterator[Attempt]:
-        """All of them; a failure of sacct's ends the list and is kept."""
-        runs = []
-        try:
-            for run in read_runs(self._chosen):
-                runs.append(run)
-        except SlurmError as error:
-            self.failure = str(error)
-        for attempt in attempts(runs, self._steps):
-            self.totals.add(attempt)
-            yield attempt
-
-
-def _write(source: _Source, by: str, form: str, out: IO[str]) -> None:
+def _write(source: Source, by: str, form: str, out: IO[str]) -> None:
     if form == "table":
-        console = Console(file=out, width=None if out.isatty() else 160)
-        table = (
-            output.attempts_table(source.attempts())
-            if by == "job"
-            else output.groups_table(group(source.attempts(), by), by)
-        )
-        console.print(table)
-        output.print_totals(console, source.totals)
+        lines = runs_table(source.attempts()) if by == "job" else groups_table(group(source.attempts(), by), by)
+        out.writelines(f"{line}\n" for line in lines)
+        out.write(f"{totals_line(source.totals)}\n")
         return
     rows = (
         map(output.attempt_row, source.attempts())
@@ -96,24 +79,34 @@ def _write(source: _Source, by: str, form: str, out: IO[str]) -> None:
         else map(output.group_row, group(source.attempts(), by))
     )
     if form == "json":
-        output.write_json(out, rows, source.totals)
+        output.write_json(out, rows, source.totals, lambda: source.failure)
     else:
         output.write_csv(out, rows, output.columns(by))
 
 
-def _tell(source: _Source) -> None:
-    problems = source.totals.problems
-    for problem in problems[:PROBLEMS_SHOWN]:
-        click.echo(f"greyhound: {problem}", err=True)
-    if len(problems) > PROBLEMS_SHOWN:
-        click.echo(f"greyhound: and {len(problems) - PROBLEMS_SHOWN} more problems (all in --format json)", err=True)
+def _tell(source: Source) -> None:
+    totals = source.totals
+    for problem in totals.problems[:PROBLEMS_SHOWN]:
+        click.echo(f"greyhound: {printable(problem, 400)}", err=True)
+    if totals.problem_count > PROBLEMS_SHOWN:
+        click.echo(
+            f"greyhound: and {totals.problem_count - PROBLEMS_SHOWN} more problems (see --format json)", err=True
+        )
     if source.failure:
         click.echo(f"greyhound: the report is incomplete: {source.failure}", err=True)
+    if totals.not_accounted:
+        click.echo(
+            f"greyhound: {totals.not_accounted} runs are shown as their records have them: no state, name, account "
+            "or GPUs",
+            err=True,
+        )
 
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[IO[str]]:
     if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know a job's name's letters
         yield sys.stdout
         return
     try:
@@ -138,6 +131,14 @@ def _opened(path: Path | None) -> Iterator[IO[str]]:
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file.")
 @click.option("--record-dir", type=click.Path(path_type=Path, file_okay=False), help="Look here for records alone.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0.1),
+    default=SILENCE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give sacct up when it says nothing for so long.",
+)
 def command(
     jobs: str,
     user: str,
@@ -151,14 +152,18 @@ def command(
     form: str,
     path: Path | None,
     record_dir: Path | None,
+    patience: float,
 ) -> None:
     """What was slow in which jobs, for how long, and what it cost.
 
-    One row a run of a job: requeued runs count each, jobs without a record are listed as unmonitored. Exit code 1 if
-    accounting could not be read to its end.
+    One row a run of a job: requeued runs count each, jobs without a record are listed as unmonitored. Where sacct can't
+    be asked, the records are shown as they are. Exit code 1 if accounting could not be read to its end, or doesn't know
+    a job that was named. What each column means: docs/report.md.
     """
+    if since and until and since > until:
+        raise click.UsageError(f"--since ({since}) lies after --until ({until})")
     chosen = Filter(jobs, user, account, partition, nodes, since, until, all_users)
-    source = _Source(chosen, record_roots(record_dir))
+    source = Source(chosen, record_roots(record_dir), _wanted(chosen), patience)
     with _opened(path) as out:
         _write(source, by, form, out)
     _tell(source)

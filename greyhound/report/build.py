@@ -1,16 +1,22 @@
-"""Joins accounting with the records: one row a run of a job, unmonitored ones too. Pure."""
+"""Joins accounting with the records: one row a run of a job, unmonitored ones too. Pure, but for who a user is."""
 
+import functools
 import pwd
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from greyhound.control.summary import NOT_TRACKED, Summary, component_name, strategies_in
 from greyhound.report.records import EpisodeRecord, StepRecord
 from greyhound.slurm.accounting import JobRun
 
 HOUR_S = 3600.0
+DAY_S = 86_400.0
+PROBLEMS_KEPT = 1000
 NOT_STARTED = "never started"
 NO_RECORD = "no record: it ran without Greyhound, or its record is elsewhere"
+
+Steps = Callable[[str, bool], list[StepRecord]]
+"""Gives a job's records by its raw id, and whether the job still runs."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +27,19 @@ class Attempt:
     restart: int
     steps: tuple[StepRecord, ...]
     problems: tuple[str, ...] = ()
+    accounted: bool = True
+    """Whether accounting knows it; else all that is known is what its record says."""
 
     @property
     def monitored(self) -> bool:
         """Whether any step of it was tracked."""
         return any(step.tracked for step in self.steps)
+
+    @property
+    def record(self) -> str:
+        """What became of its record: running, killed (no last word), ended, unreadable; empty where there is none."""
+        states = {step.state for step in self.steps}
+        return next((state for state in ("running", "killed", "ended") if state in states), next(iter(states), ""))
 
     @property
     def why_not(self) -> str:
@@ -34,7 +48,9 @@ class Attempt:
             return ""
         if self.run.start_s is None:
             return NOT_STARTED
-        return next((step.unmonitored for step in self.steps if step.unmonitored), NO_RECORD if not self.steps else "")
+        if not self.steps:
+            return NO_RECORD
+        return next((step.unmonitored for step in self.steps if step.unmonitored), NOT_TRACKED)
 
     @property
     def episodes(self) -> list[EpisodeRecord]:
@@ -74,54 +90,111 @@ class Totals:
     monitored: int = 0
     unmonitored: int = 0
     not_started: int = 0
+    not_accounted: int = 0
+    killed: int = 0
     fail_slows: int = 0
     lost_s: float = 0.0
     gpu_hours_lost: float = 0.0
+    problem_count: int = 0
     problems: list[str] = field(default_factory=list)
+    """The first PROBLEMS_KEPT of them."""
+    _last_job: str = field(default="", repr=False)
 
     def add(self, attempt: Attempt) -> None:
-        """Count one run."""
-        self.jobs += attempt.restart == 0
+        """Count one run; those of a job come one after the other."""
+        self.jobs += attempt.run.raw_id != self._last_job
+        self._last_job = attempt.run.raw_id
         self.attempts += 1
         self.monitored += attempt.monitored
         self.not_started += attempt.run.start_s is None
         self.unmonitored += not attempt.monitored and attempt.run.start_s is not None
+        self.not_accounted += not attempt.accounted
+        self.killed += attempt.record == "killed"
         self.fail_slows += len(attempt.episodes)
         self.lost_s += attempt.lost_s
         self.gpu_hours_lost += attempt.gpu_hours_lost
-        self.problems += attempt.problems
+        for problem in attempt.problems:
+            self.problem(problem)
+
+    def problem(self, text: str) -> None:
+        """Count what couldn't be read."""
+        self.problem_count += 1
+        if len(self.problems) < PROBLEMS_KEPT:
+            self.problems.append(text)
 
 
+@functools.lru_cache(maxsize=65_536)
 def user_id(user: str) -> int | None:
     """The uid of a user, None where this machine doesn't know them."""
     try:
         return pwd.getpwnam(user).pw_uid
-    except KeyError:
+    except (KeyError, ValueError):
         return None
 
 
 def attempts(
-    runs: Iterable[JobRun],
-    steps_of: Callable[[str, bool], list[StepRecord]],
-    uid_of: Callable[[str], int | None] = user_id,
+    runs: Iterable[JobRun], steps_of: Steps, uid_of: Callable[[str], int | None] = user_id
 ) -> Iterator[Attempt]:
-    """All runs in accounting's order; ``steps_of`` gives a job's records by its raw id and whether it runs.
+    """All runs in accounting's order, those of a job together.
 
-    The k-th run of a job by start is its restart k (Slurm's SLURM_RESTART_COUNT). A record that belongs to another
-    user than the job is no record of it.
+    The k-th run of a job by start is its restart k (Slurm's SLURM_RESTART_COUNT), where accounting told the first one,
+    too. A record that belongs to another user than the job is no record of it.
     """
-    by_job: dict[str, list[JobRun]] = defaultdict(list)
+    by_job: dict[tuple[str, str], list[JobRun]] = {}
     for run in runs:
-        by_job[run.raw_id].append(run)
-    for raw_id, its_runs in by_job.items():
-        its_runs.sort(key=lambda run: (run.start_s is None, run.start_s or 0.0, run.submit_s or 0.0))
-        records = steps_of(raw_id, not its_runs[-1].ended)
-        uid = uid_of(its_runs[0].user)
+        by_job.setdefault((run.raw_id, run.user), []).append(run)
+    for (raw_id, user), its_runs in by_job.items():
+        records = steps_of(raw_id, not all(run.ended for run in its_runs))
+        uid = uid_of(user)
         foreign = [record for record in records if uid is not None and record.owner_uid not in (uid, -1)]
         ours = [record for record in records if record not in foreign]
-        for restart, run in enumerate(its_runs):
-            steps = tuple(record for record in ours if record.name.restart == restart)
-            problems = [problem for step in steps for problem in step.problems]
-            if foreign and restart == 0:
-                problems.append(f"job {raw_id}: {len(foreign)} records belong to another user and are left out")
-            yield Attempt(run, restart, steps, tuple(problems))
+        told = f"job {raw_id}: {len(foreign)} records belong to another user and are left out"
+        yield from _joined(its_runs, ours, [told] if foreign else [])
+
+
+def _joined(runs: list[JobRun], records: list[StepRecord], problems: list[str]) -> Iterator[Attempt]:
+    runs.sort(key=lambda run: (run.start_s is None, run.start_s or 0.0, run.submit_s or 0.0))
+    before = _unseen(runs, records)
+    for place, run in enumerate(runs):
+        steps = tuple(record for record in records if record.name.restart == place + before)
+        found = [*(problems if place == 0 else []), *(problem for step in steps for problem in step.problems)]
+        yield Attempt(run, place + before, steps, tuple(found))
+
+
+def _unseen(runs: Sequence[JobRun], records: Sequence[StepRecord]) -> int:
+    """How many earlier runs accounting wasn't asked for: the number with which the records' times fit best."""
+    most = max((record.name.restart for record in records), default=0)
+    if most == 0:
+        return 0
+    return min(range(most + 1), key=lambda before: (_misfit_s(runs, records, before), before))
+
+
+def _misfit_s(runs: Sequence[JobRun], records: Sequence[StepRecord], before: int) -> float:
+    """Mean distance (s) of the records' begin from the run that they would be of; a day where none would."""
+    away_s = []
+    for record in records:
+        place = record.name.restart - before
+        if 0 <= place < len(runs) and record.start_s is not None:
+            start_s = runs[place].start_s
+            end_s = runs[place].end_s or record.start_s
+            away_s.append(DAY_S if start_s is None else max(start_s - record.start_s, record.start_s - end_s, 0.0))
+    return sum(away_s) / len(away_s) if away_s else DAY_S
+
+
+def summary_of(steps: Iterable[StepRecord]) -> Summary:
+    """What the steps of a job, of all its runs, come to: the line in its comments."""
+    found = Summary()
+    for step in steps:
+        rows = step.episodes
+        found += Summary(
+            fail_slows=len(rows),
+            slow_s=sum(row.duration_s or 0.0 for row in rows),
+            worst=max((row.slowdown for row in rows), default=0.0),
+            strategies=tuple(
+                sorted({name for row in rows for action in row.actions for name in strategies_in(action)})
+            ),
+            components=tuple(filter(None, (component_name(row.node, row.bus, row.peer) for row in rows))),
+            unmonitored=step.unmonitored,
+            watched=step.tracked > 0,
+        )
+    return found

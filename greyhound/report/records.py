@@ -1,19 +1,21 @@
-"""One step's record, from its event log: totals and episodes, also of a run that was killed or is still running."""
+"""One step's record, from its event log: totals and episodes, also of a run that was killed or is still running. Pure.
 
-import os
-import re
+Records are their users' files: whatever stands in them, a report over many jobs must be able to print it.
+"""
+
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from greyhound.control.events import VERSION, parse_event
-from greyhound.control.files import open_to_read
 from greyhound.control.names import StepName
 
-EVENTS = "events.jsonl"
-_RUN = re.compile(r"(.+)\.(\d{1,10})", re.ASCII)
+LATEST_S = 32_503_680_000.0  # the year 3000: what is later is no time
+MOST = 1e15
+TEXT_LETTERS, NODE_LIST_LETTERS = 200, 65_536
+STILL_OPEN = "open at the record's last word"
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class StepRecord:
     unmonitored: str = ""
     episodes: tuple[EpisodeRecord, ...] = ()
     problems: tuple[str, ...] = ()
+    node_list: str = ""
 
     @property
     def lost_s(self) -> float:
@@ -66,21 +69,26 @@ def epoch_s(text: object) -> float | None:
     if not isinstance(text, str):
         return None
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
+    at_s = moment.timestamp() if moment.tzinfo is not None else -1.0
+    return at_s if 0.0 <= at_s < LATEST_S else None
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value == value else 0.0
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -MOST < value < MOST:
+        return 0.0
+    return float(value) if math.isfinite(value) else 0.0
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST else None
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def _text(value: object, most: int = TEXT_LETTERS) -> str:
+    """Without what can't be written as UTF-8, and not too long."""
+    return value[:most].encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
 def _episode(identity: str, data: dict[str, Any]) -> EpisodeRecord:
@@ -99,11 +107,23 @@ def _episode(identity: str, data: dict[str, Any]) -> EpisodeRecord:
     )
 
 
+def until(row: EpisodeRecord, last_s: float | None) -> EpisodeRecord:
+    """An episode whose end nobody wrote, counted until ``last_s``, the record's last sign of life."""
+    if row.duration_s is not None:
+        return row
+    if row.onset_s is None or last_s is None or last_s <= row.onset_s:
+        return replace(row, ended_by=STILL_OPEN)
+    lasted_s = last_s - row.onset_s
+    share = 1.0 - row.healthy_s / row.slow_s if row.slow_s > row.healthy_s > 0 else 0.0
+    return replace(row, duration_s=lasted_s, lost_s=lasted_s * share, ended_by=STILL_OPEN)
+
+
 @dataclass
-class _Replay:
+class Replay:
     """What the events say one after the other."""
 
     mode: str = ""
+    node_list: str = ""
     start_s: float | None = None
     last_s: float | None = None
     iterations: int = 0
@@ -121,7 +141,8 @@ class _Replay:
         self.iterations = max(self.iterations, _whole(event.get("iteration")) or 0)
         kind, identity = event["kind"], _text(event.get("episode"))
         if kind == "start":
-            self.mode, self.start_s = _text(data.get("mode")), epoch_s(event.get("time"))
+            self.mode, self.node_list = _text(data.get("mode")), _text(data.get("node_list"), NODE_LIST_LETTERS)
+            self.start_s = self.start_s or epoch_s(event.get("time"))
         elif kind == "tracking":
             self.tracked, self.unmonitored = max(self.tracked, _whole(data.get("ranks")) or 0), ""
         elif kind in ("unmonitored", "not_intercepted"):
@@ -142,8 +163,9 @@ class _Replay:
         self.unmonitored = _text(data.get("unmonitored"))
         rows = data.get("episodes")
         for row in rows if isinstance(rows, list) else []:
-            if isinstance(row, dict) and isinstance(row.get("id"), str):
-                self.episodes[row["id"]] = _episode(row["id"], row)
+            identity = _text(row.get("id")) if isinstance(row, dict) else ""
+            if identity:
+                self.episodes[identity] = _episode(identity, row)
 
     def _detail(self, kind: str, identity: str, event: dict[str, Any], data: dict[str, Any]) -> None:
         known = self.details.setdefault(identity, {"actions": ()})
@@ -155,17 +177,36 @@ class _Replay:
         known |= {key: _text(component.get(key)) for key in ("kind", "node", "bus", "peer")}
         known["cause"] = _text(data.get("cause"))
 
-    def found(self) -> tuple[EpisodeRecord, ...]:
-        """The episodes with what later events said about them."""
-        rows = (EpisodeRecord(**{**vars(row), **self.details.get(key, {})}) for key, row in self.episodes.items())
-        return tuple(rows)
+    def heard(self, status: dict[str, Any]) -> None:
+        """The record's copy of the status: written every 30 s, it may know more than the last event."""
+        self.last_s = max(filter(None, (self.last_s, epoch_s(status.get("time")))), default=None)
+        self.iterations = max(self.iterations, _whole(status.get("iteration")) or 0)
+
+    def record(self, name: StepName, uid: int, running: bool, problems: Iterable[str]) -> StepRecord:
+        """All of it; ``running`` says whether a record without a last word may still get one."""
+        rows = [replace(row, **self.details.get(key, {})) for key, row in self.episodes.items()]
+        return StepRecord(
+            name=name,
+            owner_uid=uid,
+            state="ended" if self.ended else ("running" if running else "killed"),
+            mode=self.mode,
+            start_s=self.start_s,
+            last_s=self.last_s,
+            iterations=self.iterations,
+            healthy_s=self.healthy_s,
+            tracked=self.tracked,
+            unmonitored=self.unmonitored,
+            episodes=tuple(rows if self.ended else (until(row, self.last_s) for row in rows)),
+            problems=tuple(problems),
+            node_list=self.node_list,
+        )
 
 
-def replay(lines: Iterable[str]) -> tuple[_Replay, list[str]]:
+def replay(lines: Iterable[str]) -> tuple[Replay, list[str]]:
     """The state after all events, and what couldn't be read: damaged lines, events of a newer release."""
-    state, damaged, newer = _Replay(), 0, 0
+    state, damaged, newer = Replay(), 0, 0
     for line in lines:
-        event = parse_event(line) if line.strip() else None
+        event = parse_event(line)
         if event is None:
             damaged += bool(line.strip())
         elif event.get("v") != VERSION:
@@ -175,45 +216,3 @@ def replay(lines: Iterable[str]) -> tuple[_Replay, list[str]]:
     problems = [f"{damaged} damaged lines passed over"] if damaged else []
     problems += [f"{newer} events of another release passed over: use a newer greyhound"] if newer else []
     return state, problems
-
-
-def read_step(folder: Path, name: StepName, running: bool = False) -> StepRecord | None:
-    """The record in a run's folder; None where there is no event log. What can't be read is in ``problems``."""
-    path = folder / EVENTS
-    try:
-        with os.fdopen(open_to_read(path), "rb") as file:
-            uid = os.fstat(file.fileno()).st_uid
-            state, problems = replay(line.decode(errors="replace") for line in file)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return StepRecord(name, -1, "unreadable", problems=(f"{path}: {error.strerror}",))
-    return StepRecord(
-        name=name,
-        owner_uid=uid,
-        state="ended" if state.ended else ("running" if running else "killed"),
-        mode=state.mode,
-        start_s=state.start_s,
-        last_s=state.last_s,
-        iterations=state.iterations,
-        healthy_s=state.healthy_s,
-        tracked=state.tracked,
-        unmonitored=state.unmonitored,
-        episodes=state.found(),
-        problems=tuple(f"{path}: {problem}" for problem in problems),
-    )
-
-
-def steps_of(root: Path, job: str, running: bool = False) -> list[StepRecord]:
-    """The records of all steps and runs of a job below a record directory, by restart and step."""
-    try:
-        names = [entry.name for entry in os.scandir(root / job)]
-    except OSError:
-        return []
-    found = []
-    for text in names:
-        match = _RUN.fullmatch(text)
-        record = read_step(root / job / text, StepName(job, match[1], int(match[2])), running) if match else None
-        if record is not None:
-            found.append(record)
-    return sorted(found, key=lambda record: (record.name.restart, record.start_s or 0.0, record.name.step))

@@ -2,12 +2,13 @@
 
 `--parsable2` with a delimiter of our own, not `--json`: that carries all steps (tens of kB a job) and must be held
 whole, while these rows are read one by one. The delimiter is random, so that no job name or comment can hold it: a
-newline in one of them is no end of a row, and a row that is too wide is refused.
+newline in one of them is no end of a row. A row that can't be read is passed over, and told.
 """
 
+import functools
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from greyhound.slurm import jobid
@@ -34,15 +35,17 @@ _COLUMNS = (
 )
 TIME_FORMAT = {"SLURM_TIME_FORMAT": "%s"}
 """For sacct's environment: seconds since the epoch, whatever the time zone."""
-_GPUS = re.compile(r"(?:^|,)gres/gpu(?::[^=,]+)?=(\d+)")
-_PLAIN_GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
+_GPUS = re.compile(r"(?:^|,)gres/gpu(?::[^=,]+)?=(\d{1,9})")
+_PLAIN_GPUS = re.compile(r"(?:^|,)gres/gpu=(\d{1,9})")
+_NO_NODES = ("", "None assigned", "None", "(null)")
+LATEST_S = 32_503_680_000  # the year 3000: what is later is no time
 
 
 class AccountingError(ValueError):
     """A row of sacct's that can't be read; holds the row's beginning."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JobRun:
     """One run of a job as accounting has it; times are seconds since the epoch, None while unknown."""
 
@@ -57,7 +60,7 @@ class JobRun:
     start_s: float | None
     end_s: float | None
     elapsed_s: float
-    nodes: tuple[str, ...]
+    node_list: str
     gpus: int
     name: str
     comment: str
@@ -67,6 +70,11 @@ class JobRun:
     def ended(self) -> bool:
         """Whether the run is over."""
         return self.end_s is not None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of its nodes; none where the list can't be read."""
+        return _nodes(self.node_list)
 
 
 def new_delimiter() -> str:
@@ -84,37 +92,29 @@ def _format() -> str:
 
 
 def rows(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
-    """Cells by row, whatever newlines a comment or a job's name holds; AccountingError for a row that is too wide."""
+    """Cells by row, whatever newlines a comment or a job's name holds; a damaged row has another number of them."""
     width, held = len(_COLUMNS), ""
     for line in lines:
         text = line.rstrip("\n")
         goes_on = held.count(delimiter) < width - 1 or delimiter not in text
         if held and not goes_on:
-            yield _cells(held, delimiter)
+            yield held.split(delimiter)
             held = ""
         held = f"{held}\n{text}" if held else text
     if held:
-        yield _cells(held, delimiter)
-
-
-def _cells(text: str, delimiter: str) -> list[str]:
-    cells = text.split(delimiter)
-    if len(cells) != len(_COLUMNS):
-        raise AccountingError(f"sacct printed a row of {len(cells)} columns, not {len(_COLUMNS)}: {text[:120]!r}")
-    return cells
+        yield held.split(delimiter)
 
 
 def _time(text: str) -> float | None:
-    return float(text) if text.isdecimal() and int(text) > 0 else None
+    return float(text) if text.isdecimal() and len(text) < 12 and 0 < int(text) < LATEST_S else None
 
 
+@functools.lru_cache(maxsize=128)
 def _nodes(text: str) -> tuple[str, ...]:
-    if text in ("", "None assigned", "None", "(null)"):
-        return ()
     try:
-        return tuple(expand(text))
-    except NodeListError as error:
-        raise AccountingError(str(error)) from None
+        return () if text in _NO_NODES else tuple(expand(text))
+    except NodeListError:
+        return ()
 
 
 def gpus(tres: str) -> int:
@@ -125,10 +125,13 @@ def gpus(tres: str) -> int:
 
 def run_of(cells: list[str]) -> JobRun:
     """One row as values; AccountingError names what can't be read."""
+    if len(cells) != len(_COLUMNS):
+        shown = " ".join(cells)[:120]
+        raise AccountingError(f"sacct printed a row of {len(cells)} columns, not {len(_COLUMNS)}: {shown!r}")
     row = dict(zip(_COLUMNS, cells, strict=True))
     try:
         job = jobid.parse(row["JobID"])
-        elapsed_s = float(row["ElapsedRaw"] or 0)
+        elapsed_s = float(int(row["ElapsedRaw"] or 0))
     except ValueError as error:
         raise AccountingError(f"sacct's row of {row['JobIDRaw'][:40]!r}: {error}") from None
     return JobRun(
@@ -143,7 +146,7 @@ def run_of(cells: list[str]) -> JobRun:
         start_s=_time(row["Start"]),
         end_s=_time(row["End"]),
         elapsed_s=elapsed_s,
-        nodes=_nodes(row["NodeList"]),
+        node_list=row["NodeList"],
         gpus=gpus(row["AllocTRES"]),
         name=row["JobName"],
         comment=row["Comment"],
@@ -151,6 +154,10 @@ def run_of(cells: list[str]) -> JobRun:
     )
 
 
-def runs(lines: Iterable[str], delimiter: str) -> Iterator[JobRun]:
-    """All runs in sacct's order; AccountingError at the first row that can't be read."""
-    return (run_of(cells) for cells in rows(lines, delimiter))
+def runs(lines: Iterable[str], delimiter: str, tell: Callable[[str], None]) -> Iterator[JobRun]:
+    """All runs in sacct's order; ``tell`` is given a line about each row that can't be read."""
+    for cells in rows(lines, delimiter):
+        try:
+            yield run_of(cells)
+        except AccountingError as error:
+            tell(str(error))

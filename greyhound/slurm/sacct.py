@@ -6,11 +6,11 @@ import selectors
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
-from greyhound.slurm.accounting import TIME_FORMAT, AccountingError, JobRun, arguments, new_delimiter, runs
+from greyhound.slurm.accounting import TIME_FORMAT, JobRun, arguments, new_delimiter, runs
 from greyhound.slurm.client import SlurmError, find_program
 
 SILENCE_S = 60.0
@@ -64,10 +64,20 @@ def _lines(process: "subprocess.Popen[bytes]", silence_s: float) -> Iterator[str
         yield rest.decode(errors="replace")
 
 
+def _ignore(_: str) -> None:
+    return
+
+
 def read_runs(
-    chosen: Filter, environment: Mapping[str, str] | None = None, silence_s: float = SILENCE_S
+    chosen: Filter,
+    environment: Mapping[str, str] | None = None,
+    silence_s: float = SILENCE_S,
+    tell: Callable[[str], None] = _ignore,
 ) -> Iterator[JobRun]:
-    """The runs; SlurmError if sacct is missing, refuses, or falls silent, also in the middle."""
+    """The runs; SlurmError if sacct is missing, refuses, or falls silent, also in the middle.
+
+    ``tell`` is given a line about each row that can't be read; the others are there all the same.
+    """
     environ = {**(os.environ if environment is None else environment), **TIME_FORMAT, "LC_ALL": "C.UTF-8"}
     delimiter = new_delimiter()
     command = [find_program("sacct", environ), *arguments(delimiter), *chosen.arguments()]
@@ -79,10 +89,8 @@ def read_runs(
         except OSError as error:
             raise SlurmError(f"cannot run {command[0]}: {error.strerror}") from None
         try:
-            yield from runs(_lines(process, silence_s), delimiter)
+            yield from runs(_lines(process, silence_s), delimiter, tell)
             _check_end(process, complaints)
-        except AccountingError as error:
-            raise SlurmError(f"sacct's answer can't be read: {error}") from None
         finally:
             _stop(process)
 

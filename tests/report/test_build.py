@@ -3,13 +3,14 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from greyhound.control.names import StepName
-from greyhound.report import output
-from greyhound.report.build import NO_RECORD, NOT_STARTED, Totals, attempts
+from greyhound.control.summary import NOT_TRACKED
+from greyhound.report import output, table
+from greyhound.report.build import NO_RECORD, NOT_STARTED, PROBLEMS_KEPT, Totals, attempts
 from greyhound.report.groups import UNATTRIBUTED, group
 from greyhound.report.records import EpisodeRecord, StepRecord
 from greyhound.slurm import jobid
@@ -31,7 +32,7 @@ def run(raw_id="7", start_s=100.0, elapsed_s=400.0, **changes):
         "start_s": start_s,
         "end_s": None if start_s is None else start_s + elapsed_s,
         "elapsed_s": 0.0 if start_s is None else elapsed_s,
-        "nodes": ("n1", "n2"),
+        "node_list": "n[1-2]",
         "gpus": 4,
         "name": "train",
         "comment": "",
@@ -62,6 +63,49 @@ def test_the_loss_is_priced_in_gpu_hours_and_completion_time():
 def test_requeued_runs_get_the_records_of_their_restart():
     rows = join([run(start_s=900.0), run(start_s=100.0, state="REQUEUED")], [step(1), step(0, [episode()])])
     assert [(row.restart, row.run.start_s, len(row.episodes)) for row in rows] == [(0, 100.0, 1), (1, 900.0, 0)]
+
+
+def test_runs_before_the_time_asked_for_are_counted():
+    records = [step(r, start_s=s) for r, s in ((0, 101.0), (1, 902.0), (2, 2001.0))]
+    rows = join([run(start_s=900.0), run(start_s=2000.0)], records)
+    assert [(row.restart, row.steps[0].name.restart) for row in rows] == [(1, 1), (2, 2)]
+    (row,) = join([run(start_s=2000.0)], records)
+    assert (row.restart, len(row.steps)) == (2, 1)
+    rows = join([run(start_s=100.0), run(start_s=900.0)], records)
+    assert [row.restart for row in rows] == [0, 1]
+
+
+def test_a_clock_that_is_off_changes_no_run():
+    records = [step(0, start_s=100.0 - 40), step(1, start_s=900.0 - 40)]
+    rows = join([run(start_s=100.0), run(start_s=900.0)], records)
+    assert [(row.restart, row.steps[0].name.restart) for row in rows] == [(0, 0), (1, 1)]
+
+
+def test_a_killed_record_is_told_and_counted():
+    (row,) = join([run(state="CANCELLED")], [replace(step(episodes=[episode()]), state="killed")])
+    totals = Totals()
+    totals.add(row)
+    assert (row.record, totals.killed, totals.monitored) == ("killed", 1, 1)
+
+
+def test_a_record_without_a_tracked_rank_says_so():
+    (row,) = join([run()], [step(tracked=0)])
+    assert row.why_not == NOT_TRACKED
+
+
+def test_jobs_are_counted_once_whatever_their_first_run_is_called():
+    records = [step(r, start_s=s) for r, s in ((0, 101.0), (1, 902.0))]
+    totals = Totals()
+    for row in join([run(start_s=900.0), run("8")], records):
+        totals.add(row)
+    assert (totals.jobs, totals.attempts) == (2, 2)
+
+
+def test_problems_beyond_a_thousand_are_counted_only():
+    totals = Totals()
+    for number in range(PROBLEMS_KEPT + 5):
+        totals.problem(f"{number}")
+    assert (len(totals.problems), totals.problem_count) == (PROBLEMS_KEPT, PROBLEMS_KEPT + 5)
 
 
 def test_unmonitored_runs_are_there_with_their_reason():
@@ -106,9 +150,7 @@ def test_hostile_names_survive_in_all_forms(name):
     cell = values[header.index("name")]
     assert cell.endswith(name) and not cell.startswith("=")
 
-    text = io.StringIO()
-    Console(file=text, width=200).print(output.attempts_table(rows))
-    shown = text.getvalue()
+    shown = "\n".join(table.runs_table(rows))
     assert "\x1b" not in shown and "\u202e" not in shown
     assert ("[red]" in shown) == ("[red]" in name)
 

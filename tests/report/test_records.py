@@ -1,14 +1,22 @@
 """Step records from event logs: ended, killed, damaged, of another release, and written by a real EventLog."""
 
+import errno
 import json
+import os
+from dataclasses import replace
 
 import pytest
 
 from greyhound.control.events import EventLog
 from greyhound.control.names import StepName
-from greyhound.report.records import read_step, steps_of
+from greyhound.report import folders, output, table
+from greyhound.report.build import attempts, summary_of
+from greyhound.report.folders import jobs_below, read_step, steps_of
+from greyhound.report.records import STILL_OPEN
+from tests.report.test_build import run
 
 NAME = StepName("77", "0", 0)
+BEGAN_S = 1_767_225_600.0
 SLOW = {
     "onset": 40,
     "onset_time": "2026-01-01T00:00:40.000Z",
@@ -52,8 +60,26 @@ def test_a_killed_step_keeps_what_was_known(tmp_path):
     write(tmp_path, end=False)
     step = read_step(tmp_path, NAME)
     assert (step.state, step.iterations, step.tracked) == ("killed", 204, 8)
-    assert [(episode.id, episode.ended_by) for episode in step.episodes] == [("e1", "recovered"), ("e2", "")]
+    assert [(episode.id, episode.ended_by) for episode in step.episodes] == [("e1", "recovered"), ("e2", STILL_OPEN)]
     assert read_step(tmp_path, NAME, running=True).state == "running"
+
+
+def test_an_open_episode_of_a_killed_step_counts_until_its_last_sign_of_life(tmp_path):
+    log = EventLog(tmp_path / "events.jsonl", NAME)
+    log.append("start", BEGAN_S, {"mode": "observe"})
+    log.append("tracking", BEGAN_S + 10, {"ranks": 8})
+    log.append("suspect", BEGAN_S + 44, SLOW, "e1", 44)
+    (episode,) = read_step(tmp_path, NAME).episodes
+    assert (episode.duration_s, episode.end) == (pytest.approx(4.0), None)
+    assert episode.lost_s == pytest.approx(4.0 / 3)
+
+    status = {"v": 1, "state": "suspect", "time": "2026-01-01T00:01:40.000Z", "iteration": 90}
+    (tmp_path / "status.json").write_text(json.dumps(status))
+    step = read_step(tmp_path, NAME)
+    assert (step.state, step.iterations, step.last_s) == ("killed", 90, BEGAN_S + 100)
+    assert step.episodes[0].duration_s == pytest.approx(60.0)
+    assert step.episodes[0].lost_s == pytest.approx(20.0)
+    assert summary_of([step]).text() == "greyhound: 1 fail-slow, 60 s, 1.50x"
 
 
 def test_verdicts_and_actions_belong_to_their_episode(tmp_path):
@@ -96,9 +122,70 @@ def test_wrong_types_in_an_end_are_no_traceback(tmp_path, data):
     assert read_step(tmp_path, NAME).state == "ended"
 
 
-def test_no_log_is_no_record_and_a_fifo_is_no_wait(tmp_path):
-    import os
+HOSTILE = [
+    '{"lost_s": Infinity, "duration_s": NaN, "slowdown": -Infinity}',
+    '{"lost_s": 1e308, "duration_s": 1e308, "slow_s": 1e-308, "healthy_s": 1}',
+    '{"onset": 1%s, "end": 1%s, "lost_s": 1%s}' % (("0" * 400,) * 3),
+    '{"onset_time": "0001-01-01T00:00:00+14:00"}',
+    '{"onset_time": "9999-12-31T23:59:59-14:00", "cause": "\\ud800"}',
+    json.dumps({"onset_time": "2026-01-01T00:00:00", "cause": "x" * 100_000}),
+    '{"onset_time": 5, "cause": ["x"], "end": true, "duration_s": {}}',
+]
 
+
+@pytest.mark.parametrize("data", HOSTILE)
+@pytest.mark.parametrize("kind", ["suspect", "recovered", "end"])
+def test_whatever_a_record_says_can_be_printed(tmp_path, data, kind):
+    write(tmp_path, end=False)
+    line = '{"v":1,"kind":"%s","time":"9999-99-99","iteration":1%s,"episode":"\\ud83d","data":%s}'
+    if kind == "end":
+        data = '{"iterations":-5,"episodes":[' + data.replace("{", '{"id":"\\udfff",', 1) + "]}"
+    with (tmp_path / "events.jsonl").open("a") as file:
+        file.write(line % (kind, "0" * 300, data) + "\n")
+    step = read_step(tmp_path, NAME)
+    (attempt,) = attempts([run(raw_id="77")], lambda job, running: [step], lambda user: None)
+    text = json.dumps(output.attempt_row(attempt), ensure_ascii=False, allow_nan=False)
+    assert len(text) < 10_000
+    text.encode()
+    for shown in table.runs_table([attempt]):
+        shown.encode()
+    summary_of([step]).text().encode()
+
+
+def test_a_log_that_is_too_long_is_not_read(tmp_path):
+    path = write(tmp_path)
+    os.truncate(path, 1 << 40)
+    step = read_step(tmp_path, NAME)
+    assert step.state == "unreadable" and "no log of ours is that long" in step.problems[0]
+
+
+def test_a_folder_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+    write(tmp_path / "77" / "0.0")
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(folders.os, "scandir", refuse)
+    (step,) = steps_of([tmp_path], "77")
+    assert step.state == "unreadable" and "Permission denied" in step.problems[0]
+
+
+def test_a_strangers_folder_hides_no_record(tmp_path):
+    write(tmp_path / "open" / "77" / "0.0")
+    write(tmp_path / "home" / "77" / "0.0")
+    steps = steps_of([tmp_path / "open", tmp_path / "home"], "77")
+    one, other = (replace(step, owner_uid=uid) for step, uid in zip(steps, (1, 2), strict=True))
+    (attempt,) = attempts([run(raw_id="77")], lambda job, running: [one, other], lambda user: 2)
+    assert attempt.steps == (other,)
+
+
+def test_jobs_of_slurm_are_told_from_others(tmp_path):
+    for name in ("77", "5", "local-12", "0", "x", "007"):
+        (tmp_path / name).mkdir()
+    assert jobs_below([tmp_path, tmp_path / "none"]) == ["5", "77"]
+
+
+def test_no_log_is_no_record_and_a_fifo_is_no_wait(tmp_path):
     assert read_step(tmp_path, NAME) is None
     os.mkfifo(tmp_path / "events.jsonl")
     assert read_step(tmp_path, NAME).state == "unreadable"
@@ -107,5 +194,6 @@ def test_no_log_is_no_record_and_a_fifo_is_no_wait(tmp_path):
 def test_all_steps_and_restarts_of_a_job_are_found(tmp_path):
     for folder in ("0.0", "0.1", "1.1", "other", "0.x"):
         write(tmp_path / "77" / folder)
-    assert [(step.name.step, step.name.restart) for step in steps_of(tmp_path, "77")] == [("0", 0), ("0", 1), ("1", 1)]
-    assert steps_of(tmp_path, "78") == []
+    found = steps_of([tmp_path], "77")
+    assert [(step.name.step, step.name.restart) for step in found] == [("0", 0), ("0", 1), ("1", 1)]
+    assert steps_of([tmp_path], "78") == []

@@ -1,0 +1,78 @@
+"""Finds and reads the records of jobs below record directories, without trusting who wrote them."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from greyhound.control.events import MOST_BYTES
+from greyhound.control.files import open_to_read
+from greyhound.control.names import StepName
+from greyhound.control.status import FILE, read_status
+from greyhound.report.records import StepRecord, replay
+
+EVENTS = "events.jsonl"
+UNREADABLE = "unreadable"
+_READ_BYTES = 2 * MOST_BYTES  # no log of ours is longer (events.py); its user may make one that is
+_RUN = re.compile(r"(.+)\.(\d{1,10})", re.ASCII)
+_JOB = re.compile(r"[1-9]\d{0,9}", re.ASCII)
+
+
+def read_step(folder: str | Path, name: StepName, running: bool = False) -> StepRecord | None:
+    """The record in a run's folder; None where there is no event log. What can't be read is in ``problems``."""
+    path = Path(folder, EVENTS)
+    try:
+        with os.fdopen(open_to_read(path), "rb") as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_size > _READ_BYTES:
+                return _unreadable(name, f"{path}: {facts.st_size >> 20} MiB, no log of ours is that long")
+            state, problems = replay(line.decode(errors="replace") for line in file)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return _unreadable(name, f"{path}: {error.strerror}")
+    if not state.ended:
+        state.heard(read_status(path.with_name(FILE), facts.st_uid) or {})
+    return state.record(name, facts.st_uid, running, (f"{path}: {problem}" for problem in problems))
+
+
+def _unreadable(name: StepName, problem: str) -> StepRecord:
+    return StepRecord(name, -1, UNREADABLE, unmonitored="its record can't be read", problems=(problem,))
+
+
+def _below(root: Path, job: str, running: bool) -> Iterator[StepRecord]:
+    folder = f"{root}/{job}"
+    try:
+        names = [entry.name for entry in os.scandir(folder)]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        yield _unreadable(StepName(job, "", 0), f"{folder}: {error.strerror}")
+        return
+    for text in names:
+        match = _RUN.fullmatch(text)
+        record = read_step(f"{folder}/{text}", StepName(job, match[1], int(match[2])), running) if match else None
+        if record is not None:
+            yield record
+
+
+def steps_of(roots: Iterable[Path], job: str, running: bool = False) -> list[StepRecord]:
+    """The records of all steps and runs of a job, by restart and step.
+
+    A stranger's folder in a directory that is open to all may bear the job's number: it hides no record elsewhere.
+    """
+    found = [record for root in roots for record in _below(root, job, running)]
+    if len(found) < 2:
+        return found
+    return sorted(found, key=lambda record: (record.name.restart, record.start_s or 0.0, record.name.step))
+
+
+def jobs_below(roots: Iterable[Path]) -> list[str]:
+    """Numbers of all jobs that have a record in one of the directories, in order; local-PID is no job of Slurm's."""
+    found: set[str] = set()
+    for root in roots:
+        try:
+            found.update(entry.name for entry in os.scandir(root) if _JOB.fullmatch(entry.name))
+        except OSError:
+            continue
+    return sorted(found, key=int)
