@@ -30,7 +30,7 @@ class Attempt:
     accounted: bool = True
     """Whether accounting knows it; else all that is known is what its record says."""
 
-    @property
+    @functools.cached_property
     def monitored(self) -> bool:
         """Whether any step of it was tracked."""
         return any(step.tracked for step in self.steps)
@@ -52,7 +52,7 @@ class Attempt:
             return NO_RECORD
         return next((step.unmonitored for step in self.steps if step.unmonitored), NOT_TRACKED)
 
-    @property
+    @functools.cached_property
     def episodes(self) -> list[EpisodeRecord]:
         """All fail-slows of its steps."""
         return [episode for step in self.steps for episode in step.episodes]
@@ -62,7 +62,7 @@ class Attempt:
         """Iterations of all its steps."""
         return sum(step.iterations for step in self.steps)
 
-    @property
+    @functools.cached_property
     def lost_s(self) -> float:
         """Seconds lost to fail-slows."""
         return sum(step.lost_s for step in self.steps)

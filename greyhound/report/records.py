@@ -15,6 +15,7 @@ from greyhound.control.names import StepName
 LATEST_S = 32_503_680_000.0  # the year 3000: what is later is no time
 MOST = 1e15
 TEXT_LETTERS, NODE_LIST_LETTERS = 200, 65_536
+ACTIONS_KEPT = 100
 STILL_OPEN = "open at the record's last word"
 
 
@@ -91,7 +92,10 @@ def _text(value: object, most: int = TEXT_LETTERS) -> str:
     return value[:most].encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
-def _episode(identity: str, data: dict[str, Any]) -> EpisodeRecord:
+_NOTHING: dict[str, Any] = {}
+
+
+def _episode(identity: str, data: dict[str, Any], details: dict[str, Any]) -> EpisodeRecord:
     duration = data.get("duration_s")
     return EpisodeRecord(
         id=identity,
@@ -104,6 +108,7 @@ def _episode(identity: str, data: dict[str, Any]) -> EpisodeRecord:
         slowdown=_number(data.get("slowdown")),
         lost_s=max(0.0, _number(data.get("lost_s"))),
         ended_by=_text(data.get("cause")),
+        **details,
     )
 
 
@@ -125,20 +130,23 @@ class Replay:
     mode: str = ""
     node_list: str = ""
     start_s: float | None = None
-    last_s: float | None = None
+    last_time: object = None
     iterations: int = 0
     healthy_s: float = 0.0
     tracked: int = 0
     unmonitored: str = ""
     ended: bool = False
-    episodes: dict[str, EpisodeRecord] = field(default_factory=dict)
+    episodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The newest data of each, read only at the end: of a long log most is overtaken."""
     details: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def take(self, event: dict[str, Any]) -> None:
         raw = event.get("data")
         data: dict[str, Any] = raw if isinstance(raw, dict) else {}
-        self.last_s = epoch_s(event.get("time")) or self.last_s
-        self.iterations = max(self.iterations, _whole(event.get("iteration")) or 0)
+        self.last_time = event.get("time")
+        iteration = event.get("iteration")
+        if iteration is not None:
+            self.iterations = max(self.iterations, _whole(iteration) or 0)
         kind, identity = event["kind"], _text(event.get("episode"))
         if kind == "start":
             self.mode, self.node_list = _text(data.get("mode")), _text(data.get("node_list"), NODE_LIST_LETTERS)
@@ -151,7 +159,7 @@ class Replay:
             self._end(data)
         elif kind in ("suspect", "recovered") and identity:
             self.healthy_s = _number(data.get("healthy_s"))
-            self.episodes[identity] = _episode(identity, data)
+            self.episodes[identity] = data
         elif kind in ("verdict", "action") and identity:
             self._detail(kind, identity, event, data)
 
@@ -165,12 +173,12 @@ class Replay:
         for row in rows if isinstance(rows, list) else []:
             identity = _text(row.get("id")) if isinstance(row, dict) else ""
             if identity:
-                self.episodes[identity] = _episode(identity, row)
+                self.episodes[identity] = row
 
     def _detail(self, kind: str, identity: str, event: dict[str, Any], data: dict[str, Any]) -> None:
         known = self.details.setdefault(identity, {"actions": ()})
         if kind == "action":
-            known["actions"] = (*known["actions"], _text(data.get("strategy")))
+            known["actions"] = (*known["actions"], _text(data.get("strategy")))[:ACTIONS_KEPT]
             return
         raw = event.get("component")
         component: dict[str, Any] = raw if isinstance(raw, dict) else {}
@@ -179,24 +187,26 @@ class Replay:
 
     def heard(self, status: dict[str, Any]) -> None:
         """The record's copy of the status: written every 30 s, it may know more than the last event."""
-        self.last_s = max(filter(None, (self.last_s, epoch_s(status.get("time")))), default=None)
+        if (epoch_s(status.get("time")) or 0.0) > (epoch_s(self.last_time) or 0.0):
+            self.last_time = status.get("time")
         self.iterations = max(self.iterations, _whole(status.get("iteration")) or 0)
 
     def record(self, name: StepName, uid: int, running: bool, problems: Iterable[str]) -> StepRecord:
         """All of it; ``running`` says whether a record without a last word may still get one."""
-        rows = [replace(row, **self.details.get(key, {})) for key, row in self.episodes.items()]
+        last_s = epoch_s(self.last_time)
+        rows = [_episode(key, data, self.details.get(key, _NOTHING)) for key, data in self.episodes.items()]
         return StepRecord(
             name=name,
             owner_uid=uid,
             state="ended" if self.ended else ("running" if running else "killed"),
             mode=self.mode,
             start_s=self.start_s,
-            last_s=self.last_s,
+            last_s=last_s if last_s is not None else self.start_s,
             iterations=self.iterations,
             healthy_s=self.healthy_s,
             tracked=self.tracked,
             unmonitored=self.unmonitored,
-            episodes=tuple(rows if self.ended else (until(row, self.last_s) for row in rows)),
+            episodes=tuple(rows if self.ended else (until(row, last_s) for row in rows)),
             problems=tuple(problems),
             node_list=self.node_list,
         )

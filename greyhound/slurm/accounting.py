@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from greyhound.slurm import jobid
 from greyhound.slurm.nodelist import NodeListError, expand
 
-_COLUMNS = (
+COLUMNS = (
     "JobIDRaw",
     "JobID",
     "User",
@@ -88,12 +88,12 @@ def arguments(delimiter: str) -> list[str]:
 
 
 def _format() -> str:
-    return "--format=" + ",".join(_COLUMNS)
+    return "--format=" + ",".join(COLUMNS)
 
 
 def rows(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
     """Cells by row, whatever newlines a comment or a job's name holds; a damaged row has another number of them."""
-    width, held = len(_COLUMNS), ""
+    width, held = len(COLUMNS), ""
     for line in lines:
         text = line.rstrip("\n")
         goes_on = held.count(delimiter) < width - 1 or delimiter not in text
@@ -125,10 +125,10 @@ def gpus(tres: str) -> int:
 
 def run_of(cells: list[str]) -> JobRun:
     """One row as values; AccountingError names what can't be read."""
-    if len(cells) != len(_COLUMNS):
+    if len(cells) != len(COLUMNS):
         shown = " ".join(cells)[:120]
-        raise AccountingError(f"sacct printed a row of {len(cells)} columns, not {len(_COLUMNS)}: {shown!r}")
-    row = dict(zip(_COLUMNS, cells, strict=True))
+        raise AccountingError(f"sacct printed a row of {len(cells)} columns, not {len(COLUMNS)}: {shown!r}")
+    row = dict(zip(COLUMNS, cells, strict=True))
     try:
         job = jobid.parse(row["JobID"])
         elapsed_s = float(int(row["ElapsedRaw"] or 0))

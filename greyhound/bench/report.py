@@ -1,0 +1,177 @@
+"""What a report over a site's jobs takes: python -m greyhound.bench.report [--jobs N].
+
+Jobs and records are made up and written to a folder; sacct is played by `cat` of rows in its format. What is measured
+is `greyhound report` itself, as a process: wall clock and peak memory.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from greyhound.bench.output import Measured, report
+from greyhound.control.events import utc
+from greyhound.slurm.accounting import COLUMNS
+
+_SIZES = (10_000, 30_000, 100_000)
+_EVENTS_A_JOB = 10
+_BEGAN_S = 1_790_000_000
+_FIRST_JOB = 1000
+_USERS = 40
+_LIMIT_S, _LIMIT_MIB = 30.0, 1024.0
+# Plays sacct: the rows, with the delimiter that it is given in place of a tab.
+_SACCT = """#!/bin/sh
+for word in "$@"; do case "$word" in --delimiter=*) delimiter="${word#--delimiter=}" ;; esac; done
+exec sed "s/\\t/$delimiter/g" "$ROWS"
+"""
+_RUNS = (("table", "job"), ("json", "job"), ("csv", "job"), ("table", "node"))
+
+
+def _row(job: int, rng: random.Random, state: str, start_s: int) -> str:
+    """One row of sacct's."""
+    nodes = rng.choice((1, 2, 4, 8, 32))
+    first = rng.randrange(1, 900)
+    cells = {
+        "JobIDRaw": f"{job}",
+        "JobID": f"{job}",
+        "User": f"user{job % _USERS:02}",
+        "Account": "phys",
+        "Partition": "gpu",
+        "State": state,
+        "ExitCode": "0:0",
+        "Submit": f"{start_s - 60}",
+        "Start": f"{start_s}",
+        "End": f"{start_s + 3600}",
+        "ElapsedRaw": "3600",
+        "NNodes": f"{nodes}",
+        "NodeList": f"n{first:03}" if nodes == 1 else f"n[{first:03}-{first + nodes - 1:03}]",
+        "AllocTRES": f"billing={nodes * 8},cpu={nodes * 64},gres/gpu={nodes * 8},node={nodes}",
+        "JobName": rng.choice(("train", "pretrain-70b", "größe|<b>", "eval" * 20)),
+    }
+    return "\t".join(cells.get(name, "") for name in COLUMNS) + "\n"
+
+
+def _events(job: int, restart: int, start_s: int, rng: random.Random) -> Iterator[dict[str, object]]:
+    """Ten events: three fail-slows with a cause among them, and the end."""
+    at_s, rows = float(start_s), list[dict[str, object]]()
+    yield {"kind": "start", "data": {"mode": "observe", "nodes": 4, "node_list": "n[001-004]"}}
+    yield {"kind": "waiting", "data": {"reason": "no communicator made yet"}}
+    yield {"kind": "tracking", "data": {"ranks": 32, "reason": None}}
+    component = {"kind": "gpu", "node": f"n{rng.randrange(1, 900):03}", "bus": "0000:1b:00.0", "rank": 5, "peer": None}
+    for number in (1, 2, 3):
+        at_s += 600
+        slow = {"onset": number * 100, "onset_time": utc(at_s), "reported": number * 100 + 4, "ranks": 32, "end": None}
+        slow |= {"healthy_s": 5.0, "slow_s": 7.0, "slowdown": 1.4, "duration_s": None, "lost_s": 10.0, "cause": None}
+        over = {**slow, "end": number * 100 + 40, "duration_s": 280.0, "lost_s": 80.0, "cause": "recovered"}
+        rows.append({"id": f"e{number}", "open": False, **over})
+        yield {"kind": "suspect", "episode": f"e{number}", "iteration": number * 100 + 4, "data": slow}
+        if number < 3:
+            yield {"kind": "recovered", "episode": f"e{number}", "iteration": number * 100 + 40, "data": over}
+    yield {"kind": "verdict", "episode": "e1", "component": component, "data": {"cause": "hot"}}
+    totals = {"iterations": 700, "healthy_s": 5.0, "ranks": 32, "tracked": 32, "unmonitored": None, "episodes": rows}
+    yield {"kind": "end", "iteration": 700, "data": totals}
+
+
+def _write_record(folder: Path, job: int, restart: int, start_s: int, rng: random.Random) -> int:
+    """Its number of events."""
+    step = folder / str(job) / f"0.{restart}"
+    step.mkdir(parents=True)
+    lines = []
+    for seq, event in enumerate(_events(job, restart, start_s, rng)):
+        head = {
+            "v": 1,
+            "seq": seq,
+            "time": utc(start_s + 300.0 * seq),
+            "job": str(job),
+            "step": "0",
+            "restart": restart,
+        }
+        lines.append(json.dumps({"episode": None, "iteration": None, "component": None, **head, **event}) + "\n")
+    (step / "events.jsonl").write_text("".join(lines))
+    return len(lines)
+
+
+def make(folder: Path, jobs: int, rows: IO[str]) -> int:
+    """Rows and records of so many jobs, every tenth requeued once and every tenth without a record; events written."""
+    rng, events = random.Random(1), 0
+    for number in range(jobs):
+        job, start_s = _FIRST_JOB + number, _BEGAN_S + 10 * number
+        if number % 10 == 0:
+            rows.write(_row(job, rng, "REQUEUED", start_s))
+            events += _write_record(folder, job, 0, start_s, rng)
+        restart = int(number % 10 == 0)
+        rows.write(_row(job, rng, "COMPLETED", start_s + restart * 4000))
+        if number % 10 != 1:
+            events += _write_record(folder, job, restart, start_s + restart * 4000, rng)
+    return events
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one report took."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+    output_bytes: int
+
+
+def _environment(work: Path) -> dict[str, str]:
+    bin_folder = work / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "sacct").write_text(_SACCT)
+    (bin_folder / "sacct").chmod(0o755)
+    return {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "ROWS": str(work / "rows")}
+
+
+def run(work: Path, environment: dict[str, str], form: str, by: str) -> Taken:
+    """One `greyhound report` as a process of its own."""
+    out = work / "out"
+    options = ["--all-users", "--since", "2026-01-01", "--format", form, "--by", by, "-o", str(out)]
+    command = [sys.executable, "-m", "greyhound", "report", *options, "--record-dir", str(work / "records")]
+    begin_s = time.perf_counter()
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    _, status, used = os.wait4(process.pid, 0)
+    wall_s = time.perf_counter() - begin_s
+    if status:
+        assert process.stderr is not None
+        raise RuntimeError(f"greyhound report failed: {process.stderr.read().decode(errors='replace')}")
+    return Taken(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, out.stat().st_size)
+
+
+def measure(jobs: int) -> list[Measured]:
+    """The reports over so many jobs."""
+    with tempfile.TemporaryDirectory(prefix="greyhound-bench-", dir="/var/tmp") as folder:
+        work = Path(folder)
+        with (work / "rows").open("w") as rows:
+            events = make(work / "records", jobs, rows)
+        environment, figures = _environment(work), []
+        for form, by in _RUNS:
+            taken = run(work, environment, form, by)
+            name = f"{jobs:,} jobs, {events:,} events, {form} by {by}"
+            share = jobs / max(_SIZES)
+            figures.append(Measured(f"{name}: time", round(taken.wall_s, 2), "s", _LIMIT_S * share, "less"))
+            figures.append(Measured(f"{name}: CPU", round(taken.cpu_s, 2), "s", _LIMIT_S * share, "less"))
+            figures.append(Measured(f"{name}: peak memory", round(taken.peak_mib, 1), "MiB", _LIMIT_MIB, "less"))
+    return figures
+
+
+def main() -> None:
+    """One size, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, help="one size alone")
+    given = parser.parse_args()
+    for jobs in [given.jobs] if given.jobs else _SIZES:
+        report("report", measure(jobs))
+
+
+if __name__ == "__main__":
+    main()
