@@ -64,7 +64,7 @@ def write(layout: Layout, settings: Settings) -> None:
             ctld_port=settings.ports["slurmctld"],
             first_job_id=settings.first_job_id,
             last_job_id=settings.first_job_id + JOB_RANGE - 1,
-            gres_types="GresTypes=gpu" if settings.gpus_per_node else "",
+            gres_types="GresTypes=gpu\nAccountingStorageTRES=gres/gpu" if settings.gpus_per_node else "",
             node_lines="\n".join(_node_line(name, settings) for name in settings.nodes),
         )
     )

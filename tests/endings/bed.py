@@ -24,12 +24,12 @@ PATIENCE_S = 60.0
 T = TypeVar("T")
 
 
-def build_training(out: Path) -> Path:
+def build_training(out: Path, source: Path = Path(__file__).with_name("train.c")) -> Path:
     """The program of train.c, linked with the stand-in as a training is with NCCL."""
     include = REPOSITORY / "hook" / "standin" / "include"
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
     links = [f"-L{STANDIN}", "-l:libnccl.so.2", "-l:libcudart.so.12", f"-Wl,-rpath,{STANDIN}"]
-    subprocess.run(["cc", *flags, "-o", out, Path(__file__).with_name("train.c"), *links], check=True)
+    subprocess.run(["cc", *flags, "-o", out, source, *links], check=True)
     return out
 
 
