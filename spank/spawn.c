@@ -157,17 +157,12 @@ static bool drain(int fd, long end_ms, char *out, size_t size) {
   }
 }
 
-int gh_spawn_collect(struct gh_child *child, int limit_ms, char *out, size_t size) {
-  int fds[2], status = 0;
-  out[0] = '\0';
-  if (pipe2(fds, O_CLOEXEC)) return -1;
-  child->error_fd = fds[1];
-  pid_t pid = gh_spawn(child);
-  close(fds[1]);
-  child->error_fd = -1;
+/* What PID, a child of ours or -1, writes into the pipe; its exit status. Closes READ_FD. */
+static int collect(pid_t pid, int read_fd, int limit_ms, char *out, size_t size) {
+  int status = 0;
   long end = now_ms() + limit_ms;
-  bool ended = pid > 0 && drain(fds[0], end, out, size);
-  close(fds[0]);
+  bool ended = pid > 0 && drain(read_fd, end, out, size);
+  close(read_fd);
   if (pid < 0) return -1;
   if (!ended || !gone_within(pid, limit_ms, &status)) {
     kill(pid, SIGKILL);
@@ -175,4 +170,32 @@ int gh_spawn_collect(struct gh_child *child, int limit_ms, char *out, size_t siz
     return -1;
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int gh_spawn_collect(struct gh_child *child, int limit_ms, char *out, size_t size) {
+  int fds[2];
+  out[0] = '\0';
+  if (pipe2(fds, O_CLOEXEC)) return -1;
+  child->error_fd = fds[1];
+  pid_t pid = gh_spawn(child);
+  close(fds[1]);
+  child->error_fd = -1;
+  return collect(pid, fds[0], limit_ms, out, size);
+}
+
+int gh_spawn_ask(void (*answer)(int fd, const char *text), const char *text, int limit_ms,
+                 char *out, size_t size) {
+  int fds[2];
+  out[0] = '\0';
+  if (pipe2(fds, O_CLOEXEC)) return -1;
+  const struct gh_child child = {.kept_fd = -1, .error_fd = fds[1]};
+  pid_t pid = fork();
+  if (pid == 0) {
+    reset_signals();
+    arrange_fds(&child); /* one that hangs must not hold our descriptors */
+    answer(STDERR_FILENO, text);
+    _exit(0);
+  }
+  close(fds[1]);
+  return collect(pid, fds[0], limit_ms, out, size);
 }

@@ -49,4 +49,10 @@ enum gh_end gh_spawn_stop(pid_t pid, int grace_ms);
  * exit status, 128 + signal, or -1 where it could not be run or took too long. */
 int gh_spawn_collect(struct gh_child *child, int limit_ms, char *out, size_t size);
 
+/* Lets ANSWER write about TEXT into a pipe, in a child of its own with our identity, and collects
+ * that in OUT for at most LIMIT_MS milliseconds. ANSWER makes async-signal-safe calls only.
+ * Returns 0, or as gh_spawn_collect. */
+int gh_spawn_ask(void (*answer)(int fd, const char *text), const char *text, int limit_ms,
+                 char *out, size_t size);
+
 #endif

@@ -40,7 +40,7 @@ def unit(folder: Path) -> Callable[..., Answer]:
     program = folder / "unit_main"
     sources = [Path(__file__).with_name("unit_main.c"), *(SPANK / name for name in UNIT_SOURCES)]
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", *SANITIZERS, f"-I{SPANK}"]
-    subprocess.run(["cc", *flags, "-o", program, *sources, "-pthread"], check=True)
+    subprocess.run(["cc", *flags, "-o", program, *sources], check=True)
 
     def run(*arguments: str) -> Answer:
         done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=20, check=False)

@@ -3,6 +3,7 @@
  *   unit_main spec TEXT | site OWN_FOLDER ARG... | preload HOOK|- OLD | check HOOK PROGRAM
  *   unit_main stepdir PATH | hold PATH | line PATH FILE | end SCRIPT
  *   unit_main lower TEXT ARG... | admits PARTITION ACCOUNT ARG... | mute FILE
+ *   unit_main ask TEXT
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,19 @@ static int run_mute(const char *file) {
   return muted ? 0 : 1;
 }
 
+/* Says what it was told, and hangs where that is "hang". */
+static void say(int fd, const char *text) {
+  if (strcmp(text, "hang") == 0) pause();
+  if (write(fd, text, strlen(text)) < 0) _exit(1);
+}
+
+static int run_ask(const char *text) {
+  char answer[8];
+  int rc = gh_spawn_ask(say, text, 250, answer, sizeof(answer));
+  printf("%d %s\n", rc, answer);
+  return waitpid(-1, NULL, WNOHANG) < 0 ? 0 : 1; /* no child is left */
+}
+
 static int run_preload(const char *hook, const char *old) {
   char *joined = gh_preload_join(strcmp(hook, "-") ? hook : NULL, old);
   printf("%s\n", joined);
@@ -139,5 +153,6 @@ int main(int argc, char **argv) {
   if (argc >= 3 && !strcmp(argv[1], "lower")) return run_lower(argc - 2, argv + 2);
   if (argc >= 4 && !strcmp(argv[1], "admits")) return run_admits(argc - 2, argv + 2);
   if (argc == 3 && !strcmp(argv[1], "mute")) return run_mute(argv[2]);
+  if (argc == 3 && !strcmp(argv[1], "ask")) return run_ask(argv[2]);
   return 2;
 }
