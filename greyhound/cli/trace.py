@@ -4,13 +4,14 @@ from pathlib import Path
 
 import click
 
+from greyhound.cli import trace_record
 from greyhound.trace.dump import DumpWriter
 from greyhound.trace.ring import Ring, RingError
 
 
 @click.group("trace")
 def command() -> None:
-    """Keep the recorded calls of a rank in a file, for `greyhound detect`."""
+    """Keep the recorded calls of ranks in files, for `greyhound detect`."""
 
 
 @command.command("dump")
@@ -37,3 +38,6 @@ def dump(ring: Path, output: Path) -> None:
     finally:
         opened.close()
     click.echo(f"{click.format_filename(output)}: {writer.count} calls of process {writer.facts['pid']}")
+
+
+command.add_command(trace_record.command)

@@ -10,8 +10,9 @@ from greyhound.control.inbox import Inbox
 from greyhound.control.intercept import InterceptCheck
 from greyhound.control.limits import Cores
 from greyhound.control.link import Link
-from greyhound.control.messages import AbStop, AbWindow, Bye, IterationBatch, Set, Stop
+from greyhound.control.messages import AbStop, AbWindow, Bye, IterationBatch, Set, Stop, TraceOrder
 from greyhound.control.rings import RingFile, RingSearch
+from greyhound.control.trace_node import TraceNode
 from greyhound.control.watch import RankWatch, own_mode
 from greyhound.trace import layout
 from greyhound.trace.ring import RingError, RingNotReady
@@ -23,6 +24,7 @@ CORES_PERIOD_S = 30.0
 NOT_READY_PATIENCE_S = 30.0
 NOTICES_A_BATCH = 20
 DEAD_KEPT_S = 60.0
+TRACE_END_S = 0.5  # for files of a recording that the job's end cuts short
 MUTED_BY_OWNER = "muted by the job's owner (mode=off)"
 
 log = logging.getLogger(__name__)
@@ -39,8 +41,12 @@ class Analyzer:
         warmup: int,
         link: Link,
         muted_by_site: Callable[[], str] = str,
+        trace: TraceNode | None = None,
     ) -> None:
-        """`muted_by_site` says why the site lets nothing be recorded now, empty where it doesn't; it never waits."""
+        """`muted_by_site` says why the site lets nothing be recorded now, empty where it doesn't; it never waits.
+
+        `trace` writes recordings of `greyhound trace record`.
+        """
         self._rings = RingSearch(step_dir)
         self._mode = mode
         self._threshold = threshold
@@ -48,6 +54,7 @@ class Analyzer:
         self._link = link
         self._muted_by_site = muted_by_site
         self._ab = AbNode()
+        self._trace = trace or TraceNode(0, None)
         self._watches: dict[str, RankWatch] = {}
         self._refused: set[str] = set()
         self._not_ready_s: dict[str, float] = {}
@@ -67,6 +74,8 @@ class Analyzer:
         self._read_rings()
         for measure in self._ab.step(now_s, self._watches.values()):
             self._link.send(measure)
+        for done in self._trace.step(now_s, self._watches.values()):
+            self._link.send(done)
         self._follow_mode(now_s)
         self._link.step(now_s)
         if now_s >= self._slow_due_s:
@@ -183,6 +192,8 @@ class Analyzer:
                 self._ab.take(window, now_s)
             case AbStop():
                 self._ab.stop()
+            case TraceOrder() as order:
+                self._trace.take(order, now_s)
 
     def _set(self, wanted: Set) -> None:
         if wanted.threshold != self._threshold:
@@ -197,6 +208,8 @@ class Analyzer:
             watch.check_alive()  # its ring may have moved since the last look, though the rank has ended by now:
             watch.check_alive()  # the second look tells
         self._send_batch()
+        for done in self._trace.finish(self._watches.values(), TRACE_END_S):
+            self._link.send(done)
         self._link.send(Bye(reason[:400]))
         self._link.close()
         for watch in self._watches.values():

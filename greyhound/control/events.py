@@ -22,7 +22,7 @@ ALWAYS = ("unmonitored", "end")
 KINDS = frozenset(
     {"start", "waiting", "not_intercepted", "tracking", "regime", "suspect", "profile", "freeze", "benchmark", "thaw"}
     | {"verdict", "plan", "action", "undo", "recovered", "fail_stop", "unmonitored", "end"}
-    | {"muted", "unmuted", "setting", "ab", "minor", "runs"}
+    | {"muted", "unmuted", "setting", "ab", "minor", "runs", "trace"}
 )
 
 log = logging.getLogger(__name__)

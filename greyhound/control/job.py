@@ -184,6 +184,12 @@ class Job:
         found = [sample.fingerprint if sample.locked else "" for sample in self._samples().values() if sample.alive]
         return of_job(found) if found and all(found) else ""
 
+    @property
+    def nodes_with_ranks(self) -> dict[int, str]:
+        """Names of the nodes that are there and have living ranks, by index."""
+        there = {index: node for index, node in self.nodes.items() if not node.gone}
+        return {index: node.name for index, node in there.items() if any(s.alive for s in node.samples.values())}
+
     def disturbance(self, now_s: float) -> str:
         """Why nothing can be compared now, or nothing."""
         if self.machine.state is not State.TRACKING:

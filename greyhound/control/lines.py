@@ -113,6 +113,13 @@ def minor_line(data: dict[str, Any]) -> str:
     )
 
 
+def _trace(event: dict[str, Any]) -> str:
+    nodes = event["data"]["nodes"]
+    files, calls = sum(len(row["files"]) for row in nodes), sum(row["calls"] for row in nodes)
+    failed = [f"{row['node']}: {row['why_not']}" for row in nodes if row["why_not"]]
+    return f"{calls:,} calls recorded in {_count(files, 'file')}" + (f"; {'; '.join(failed[:5])}" if failed else "")
+
+
 def runs_line(data: dict[str, Any]) -> str:
     """A comparison with earlier runs, of a status or a `runs` event."""
     new = ", ".join(data["new_nodes"][:NODES_SHOWN]) + (", ..." if len(data["new_nodes"]) > NODES_SHOWN else "")
@@ -131,6 +138,7 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "setting": _setting,
     "ab": _ab,
     "minor": _minor,
+    "trace": _trace,
     "runs": lambda event: runs_line(event["data"]),
     "muted": lambda event: str(event["data"]["reason"]),
     "unmuted": lambda event: "recording again",

@@ -16,7 +16,7 @@ from greyhound.control.events import EventLog
 from greyhound.control.inbox import Inbox
 from greyhound.control.job import Job
 from greyhound.control.logs import log_to
-from greyhound.control.messages import AbMeasure, Bye, Message, encode
+from greyhound.control.messages import AbMeasure, Bye, Message, TraceDone, encode
 from greyhound.control.notify import Notifier, NotifyError
 from greyhound.control.owner import Owner
 from greyhound.control.record import Record, open_record
@@ -161,7 +161,7 @@ class Master:
         if isinstance(message.data, Bye):
             self._gone.add(message.node)
         self._heard.add(message.node)
-        if isinstance(message.data, AbMeasure):
+        if isinstance(message.data, AbMeasure | TraceDone):
             self._owner.take(message.node, message.data)
         self.job.handle(message, time.time())
 
@@ -194,6 +194,7 @@ class Master:
         now_s = time.time()
         self.job.tick(now_s)
         self._history.finish()
+        self._owner.finish(now_s)
         self.job.finish(now_s, reason)
         self._leave()
         if self._comment is not None:

@@ -1,8 +1,8 @@
 """Messages between analyzers and master: JSON `{"v":1,"kind","node","seq","t_ns","data"}`, checked field by field.
 
-Up (analyzer to master): hello, iteration, report, ab_measure, bye. Down: set, ab_window, ab_stop, stop. Kinds of later
-releases are ignored by their receiver (`UnknownKindError`), malformed messages are refused (`MessageError`); nothing
-is ever evaluated.
+Up (analyzer to master): hello, iteration, report, ab_measure, trace_done, bye. Down: set, ab_window, ab_stop, trace,
+stop. Kinds of later releases are ignored by their receiver (`UnknownKindError`), malformed messages are refused
+(`MessageError`); nothing is ever evaluated.
 """
 
 import json
@@ -12,6 +12,7 @@ from typing import Any
 
 VERSION = 1
 TEXT_LIMIT = 400
+LIST_LIMIT = 4096
 REAL_LIMIT = 1e12  # seconds or slow-downs: thirty thousand years; sums and products of such stay finite
 
 
@@ -142,7 +143,25 @@ class AbStop:
     run: str
 
 
-Data = Hello | IterationBatch | Report | Bye | Stop | Set | AbWindow | AbMeasure | AbStop
+@dataclass(frozen=True)
+class TraceOrder:
+    """Write the calls of all ranks of the next `seconds` into files in the record folder."""
+
+    run: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TraceDone:
+    """A node's recording: names of its files, calls in them, and what went wrong, if anything."""
+
+    run: str
+    files: list[str]
+    calls: int
+    why_not: str
+
+
+Data = Hello | IterationBatch | Report | Bye | Stop | Set | AbWindow | AbMeasure | AbStop | TraceOrder | TraceDone
 
 
 @dataclass(frozen=True)
@@ -193,8 +212,8 @@ def _one_of(*allowed: str) -> Callable[[Any], str]:
 
 def _list_of(check: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     def check_list(value: Any) -> list[Any]:
-        if not isinstance(value, list) or len(value) > 4096:
-            raise ValueError("not a list of at most 4,096 items")
+        if not isinstance(value, list) or len(value) > LIST_LIMIT:
+            raise ValueError(f"not a list of at most {LIST_LIMIT:,} items")
         return [check(item) for item in value]
 
     return check_list
@@ -281,6 +300,8 @@ _KINDS: dict[str, tuple[type[Data], Fields]] = {
         },
     ),
     "ab_stop": (AbStop, {"run": _text}),
+    "trace": (TraceOrder, {"run": _text, "seconds": _real}),
+    "trace_done": (TraceDone, {"run": _text, "files": _list_of(_text), "calls": _whole, "why_not": _text}),
 }
 _KIND_OF = {data_type: kind for kind, (data_type, _) in _KINDS.items()}
 _ENVELOPE: Fields = {"v": _whole, "kind": _text, "node": _whole, "seq": _whole, "t_ns": _whole}

@@ -24,7 +24,7 @@ from greyhound.control.events import EventLog
 from greyhound.control.logs import log_to
 from greyhound.control.messages import Hello
 from greyhound.control.note import MasterSearch, Note, failure
-from greyhound.control.record import open_record
+from greyhound.control.record import Record, open_record
 from greyhound.control.status import FILE, StatusWriter, read_status
 from greyhound.control.stopper import Stopper, leave
 
@@ -106,11 +106,12 @@ class MasterChild:
             child.end(self._process, grace_s)
 
 
-def build(arguments: NodeArguments, token: bytes) -> tuple["Analyzer", "Link"]:
+def build(arguments: NodeArguments, token: bytes, record: Record) -> tuple["Analyzer", "Link"]:
     """The analyzer of this node and its link; numpy and Redis are imported here, not before."""
     from greyhound.control.analyzer import Analyzer
     from greyhound.control.link import Finder, Link
     from greyhound.control.muting import SiteMute
+    from greyhound.control.trace_node import TraceNode
 
     def resolve() -> str:
         return address.head_address(arguments)
@@ -120,8 +121,9 @@ def build(arguments: NodeArguments, token: bytes) -> tuple["Analyzer", "Link"]:
     link = Link(arguments.node_index, hello, finder.try_one)
     settings = arguments.settings
     mute = SiteMute(Path(settings.mute_file))
-    made = Analyzer(arguments.step_dir, settings.mode, settings.threshold, settings.warmup, link, lambda: mute.reason)
-    return made, link
+    trace = TraceNode(arguments.node_index, record.folder if record.root else None)
+    given = (arguments.step_dir, settings.mode, settings.threshold, settings.warmup, link)
+    return Analyzer(*given, lambda: mute.reason, trace), link
 
 
 def remove_step_dir(path: Path) -> None:
@@ -144,7 +146,7 @@ def run(arguments: NodeArguments, analyzer: "Analyzer", stopper: Stopper, each_r
     return stopper.reason or analyzer.stop_reason
 
 
-def monitor(arguments: NodeArguments, stopper: Stopper, note: Note) -> int:
+def monitor(arguments: NodeArguments, stopper: Stopper, note: Note, record: Record) -> int:
     """From the token to the end; the exit code."""
     text = take_token()
     try:
@@ -155,7 +157,7 @@ def monitor(arguments: NodeArguments, stopper: Stopper, note: Note) -> int:
     with MasterChild(arguments, text, note) as master:
         if arguments.node_index == 0:
             master.start()
-        analyzer, link = build(arguments, token)
+        analyzer, link = build(arguments, token, record)
         search = MasterSearch(note)
 
         def each_round() -> None:
@@ -181,8 +183,9 @@ def main() -> int:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     arguments.step_dir.mkdir(mode=0o700, exist_ok=True)
     with Note(arguments.step_dir) as note:
-        log_to(open_record(arguments.settings.record_path, arguments.name, arguments.step_dir), arguments)
-        return monitor(arguments, stopper, note)
+        record = open_record(arguments.settings.record_path, arguments.name, arguments.step_dir)
+        log_to(record, arguments)
+        return monitor(arguments, stopper, note, record)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,19 @@ from typing import Any
 from greyhound.config import Settings, lowest
 from greyhound.control.ab_run import AbError, AbRun, plan
 from greyhound.control.job import Emit, Job
-from greyhound.control.messages import AbMeasure, Data, Set
+from greyhound.control.messages import AbMeasure, Data, Set, TraceDone
 from greyhound.control.requests import Request, RequestBox
 from greyhound.control.states import State
+from greyhound.control.trace_run import TraceRun
 
 PERIOD_S = 1.0
+TRACE_S = 10.0
 
 log = logging.getLogger(__name__)
+
+
+class TraceError(RuntimeError):
+    """A recording that can't be made now; the message says why."""
 
 
 class Owner:
@@ -29,6 +35,7 @@ class Owner:
         self._first = Set(settings.mode, settings.threshold)
         self._wanted = self._first
         self._ab: AbRun | None = None
+        self._trace: TraceRun | None = None
         self._due_s = 0.0
         self.outgoing: list[Data] = []
         job.settings = {"threshold": settings.threshold, "warmup": settings.warmup, "max_mode": settings.max_mode}
@@ -48,29 +55,42 @@ class Owner:
         if self._ab is not None and self._ab.over:
             self._ab = None
         self._job.ab = self._ab.status() if self._ab is not None else None
+        if self._trace is not None and self._trace.is_over(now_s):
+            self._emit("trace", now_s, self._trace.result(), iteration=self._job.iteration)
+            self._trace = None
 
     def new_bus(self) -> None:
         """The analyzers find another Redis, which knows nothing of what the first one was told."""
         if self._wanted != self._first:
             self.outgoing = [self._wanted, *self.outgoing]
 
-    def take(self, node: int, measure: AbMeasure) -> None:
-        """A node's measure of a window."""
-        if self._ab is not None:
-            self._ab.take(node, measure)
+    def take(self, node: int, answer: AbMeasure | TraceDone) -> None:
+        """A node's measure of a window, or the files that it recorded."""
+        if isinstance(answer, TraceDone):
+            if self._trace is not None:
+                self._trace.take(node, answer)
+        elif self._ab is not None:
+            self._ab.take(node, answer)
+
+    def finish(self, now_s: float) -> None:
+        """The job ends: say what there is of a recording."""
+        if self._trace is not None:
+            self._emit("trace", now_s, self._trace.result(), iteration=self._job.iteration)
+            self._trace = None
 
     def _carry_out(self, request: Request, now_s: float) -> None:
         actions: dict[str, Callable[[Request, float], str]] = {
             "set": self._set,
             "ab": self._start_ab,
             "ab_stop": lambda request, now_s: self._stop_ab("its owner stopped it"),
+            "trace": self._start_trace,
         }
         applied, text = False, request.why_not
         if not text:
             try:
                 text = actions[request.kind](request, now_s)
                 applied = True
-            except AbError as error:
+            except (AbError, TraceError) as error:
                 text = str(error)
         log.info("request %s %s: %s", request.id, "carried out" if applied else "refused", text)
         data = {"request": request.id, "applied": applied, "text": text, "mode": self._job.mode}
@@ -93,6 +113,8 @@ class Owner:
     def _start_ab(self, request: Request, now_s: float) -> str:
         if self._ab is not None:
             raise AbError("a comparison is under way already")
+        if self._trace is not None:
+            raise AbError("not now: calls are being recorded (greyhound trace record)")
         trouble = self._job.disturbance(now_s)
         if trouble:
             raise AbError(f"not now: {trouble}")
@@ -101,6 +123,21 @@ class Owner:
         self._ab = AbRun(request.id, made, self._job.tracked_nodes, self._tell_ab)
         self._ab.start(now_s)
         return f"comparing {len(made.muted)} windows of {made.window_s:.0f} s"
+
+    def _start_trace(self, request: Request, now_s: float) -> str:
+        nodes = self._job.nodes_with_ranks
+        if self._trace is not None:
+            raise TraceError("a recording is under way already")
+        if self._ab is not None:
+            raise TraceError("not now: a comparison is under way, in which the hooks are muted at times")
+        if self._job.machine.state in (State.MUTED, State.UNMONITORED):
+            raise TraceError(f"not now: the job is {self._job.machine.state.value}")
+        if not nodes:
+            raise TraceError("not now: no rank is seen yet")
+        self._trace = TraceRun(request.id, float(request.fields.get("seconds", TRACE_S)), nodes, now_s)
+        self.outgoing.append(self._trace.order)
+        nodes_text = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+        return f"recording the calls on {nodes_text} for {self._trace.order.seconds:g} s"
 
     def _tell_ab(self, data: dict[str, Any]) -> None:
         self._emit("ab", self._due_s, data, iteration=self._job.iteration)

@@ -63,6 +63,7 @@ KINDS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "set": {"mode": _one_of(*MODES), "threshold": _number(0.02, 1.0)},
     "ab": {"minutes": _number(0.1, 60.0)},
     "ab_stop": {},
+    "trace": {"seconds": _number(0.1, 600.0)},
 }
 """Kind -> its fields, each of which may be left out, and how a value is checked."""
 

@@ -14,6 +14,7 @@ from greyhound.control.rings import RingFile
 from greyhound.detect.period import Iteration, IterationClock
 from greyhound.detect.tracker import Closed, Finding, Minor, Opened, Regime, Tracker, TrackerConfig
 from greyhound.trace import layout
+from greyhound.trace.dump import DumpWriter
 from greyhound.trace.fingerprint import FingerprintTaker, comm_sizes
 from greyhound.trace.records import symbols, top_level
 from greyhound.trace.ring import Ring
@@ -68,6 +69,7 @@ class RankWatch:
         self._opened: Opened | None = None
         self._ends = EndTimes()
         self._work = FingerprintTaker()
+        self._writer: DumpWriter | None = None
         self._pattern = 0
         self._last = (0, 0.0, 0)
         self._closed = False
@@ -88,6 +90,8 @@ class RankWatch:
     def poll(self) -> list[Report]:
         """Read what is new; what the tracker says to it."""
         records, lost = self._ring.read()
+        if self._writer is not None:
+            self._writer.add(records, lost)
         if lost:
             self.lost_records += lost
             self._gap()
@@ -118,6 +122,8 @@ class RankWatch:
     def _gap(self) -> None:
         """Calls are missing: what they were part of is neither timed nor remembered."""
         self._clock.gap()
+        if self._writer is not None:
+            self._writer.gap()
         if self._work.found is None:
             self._work.restart()
 
@@ -186,6 +192,20 @@ class RankWatch:
     def set_threshold(self, threshold: float) -> None:
         """From now on this share is reported; what is known of the healthy time stays."""
         self._tracker.set_threshold(threshold)
+
+    # -- `greyhound trace record` ---------------------------------------------------------------------
+
+    def dump_writer(self) -> DumpWriter:
+        """An empty dump of this rank."""
+        return DumpWriter(self._ring.header)
+
+    def communicators(self) -> NDArray[np.void]:
+        """Those made so far (COMM_DTYPE)."""
+        return self._ring.comms()
+
+    def record_into(self, writer: DumpWriter | None) -> None:
+        """From the next poll on all calls go there as well; None: no more."""
+        self._writer = writer
 
     # -- windows of `greyhound ab` --------------------------------------------------------------------
 

@@ -80,13 +80,22 @@ class DumpWriter:
         self._chunks: list[NDArray[np.void]] = []
         self._gaps: list[int] = []
         self.count = 0
+        self.held_bytes = 0
+        """Memory that the calls take so far."""
 
     def add(self, records: NDArray[np.void], lost: int) -> None:
         """Append what ``Ring.read`` answered."""
-        if lost and self.count:
+        if lost:
+            self.gap()
+        if len(records):
+            self._chunks.append(records)
+            self.count += len(records)
+            self.held_bytes += records.nbytes
+
+    def gap(self) -> None:
+        """Calls are missing here."""
+        if self.count and self._gaps[-1:] != [self.count]:
             self._gaps.append(self.count)
-        self._chunks.append(records)
-        self.count += len(records)
 
     def save(self, path: Path, comms: NDArray[np.void]) -> None:
         """Write the file, replacing what is there only when it is whole. OSError passes through."""

@@ -18,12 +18,12 @@ S = 1_000_000_000
 
 
 class Bench:
-    def __init__(self, folder):
+    def __init__(self, folder, trace=None):
         self.bus = MemoryBus()
         self.master = MemoryBus(self.bus)
         link = Link(0, Hello("n1", "host", 1), lambda: (self.bus, False))
         self.muted_by_site = ""
-        self.analyzer = Analyzer(folder, "observe", 0.1, 10, link, lambda: self.muted_by_site)
+        self.analyzer = Analyzer(folder, "observe", 0.1, 10, link, lambda: self.muted_by_site, trace)
         self.now_s = 100.0
         self.t_ns = time.monotonic_ns() - 1000 * S
 
@@ -31,6 +31,10 @@ class Bench:
         for _ in range(rounds):
             self.now_s += 1.0
             self.analyzer.poll(self.now_s)
+        return self.poll_master()
+
+    def poll_master(self):
+        """What the master was sent meanwhile."""
         return [decode(text).data for text in self.master.read("up")]
 
     def tell(self, data):

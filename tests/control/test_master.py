@@ -42,8 +42,11 @@ class Bench:
     def send(self, data):
         self.node.publish("up", encode(Message(0, 1, 0, data)))
 
+    def read(self):
+        return list(read_events(self.record / "events.jsonl"))
+
     def events(self):
-        return [event["kind"] for event in read_events(self.record / "events.jsonl")]
+        return [event["kind"] for event in self.read()]
 
 
 @pytest.fixture
