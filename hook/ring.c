@@ -11,6 +11,8 @@
 
 #define MIN_RECORDS 1024
 #define MAX_RECORDS 4194304
+#define RESERVE_BYTES 262144u
+#define RESERVE_TRIES 1000
 
 GH_HOT_DATA struct gh_header *gh_ring = NULL;
 GH_HOT_DATA static uint64_t mask = 0;
@@ -53,16 +55,25 @@ static uint64_t start_time(void) {
 }
 
 /* Takes the memory now: on a full /dev/shm a later write would be SIGBUS. The check of the limit
- * comes first, since growing a file beyond it is SIGXFSZ. */
+ * comes first, since growing a file beyond it is SIGXFSZ. Piece by piece: a signal takes back what
+ * its call has done, and a timer of the program's may send one every millisecond. */
 static const char *reserve(int fd, const char *name, uint64_t bytes) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
     return gh_reason("the file size limit (ulimit -f) is below the %llu bytes of %s",
                      (unsigned long long)bytes, name);
-  do {
-    errno = posix_fallocate(fd, 0, (off_t)bytes);
-  } while (errno == EINTR);
-  return errno ? because("no memory for", name) : NULL;
+  int tries = RESERVE_TRIES;
+  for (uint64_t at = 0; at < bytes && tries;) {
+    uint64_t piece = bytes - at < RESERVE_BYTES ? bytes - at : RESERVE_BYTES;
+    errno = posix_fallocate(fd, (off_t)at, (off_t)piece);
+    if (!errno)
+      at += piece;
+    else if (errno == EINTR)
+      tries--;
+    else
+      return because("no memory for", name);
+  }
+  return tries ? NULL : because("no memory for", name);
 }
 
 static uint64_t realtime_ns(void) {

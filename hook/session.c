@@ -106,6 +106,8 @@ __attribute__((constructor)) static void loaded(void) {
 
 __attribute__((destructor)) static void unloaded(void) {
   if (__atomic_load_n(&gh_life, __ATOMIC_ACQUIRE) != GH_ACTIVE) return;
+  if (gh_ring->pid != (uint32_t)getpid())
+    return; /* a child of clone(), past the handlers of fork */
   __atomic_store_n(&gh_ring->hook_state, GH_STATE_ENDED, __ATOMIC_RELEASE);
   gh_ring_leave();
 }

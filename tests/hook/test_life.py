@@ -108,6 +108,16 @@ def test_child_of_a_process_without_one_may_open_its_own(runner: Runner) -> None
     assert runner.ring().ops() == ["comm_init", "all_reduce"]
 
 
+def test_a_child_of_clone_does_not_end_the_ring(runner: Runner) -> None:
+    runner.program("clone_after")
+    assert runner.ring().hook_state == GH["STATE_RUNNING"]
+
+
+def test_a_timer_does_not_keep_the_ring_from_being_made(runner: Runner) -> None:
+    runner.program("under_a_timer", GREYHOUND_RING_RECORDS="1048576")
+    assert runner.ring().ops() == ["comm_init", "all_reduce"]
+
+
 @pytest.mark.parametrize("who", ["caller", "thread", "child-returns"])
 def test_a_cuda_runtime_that_forks_while_it_is_asked(runner: Runner, who: str) -> None:
     """As the driver does to run nvidia-modprobe. The fork handlers must not wait for the opening."""

@@ -2,10 +2,13 @@
  * Linked to a fake NCCL as an executable, or as a library whose run() a host program calls.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -220,6 +223,27 @@ static void fork_before(void) {
   waitpid(child, NULL, 0);
 }
 
+/* A child that no handler of fork hears of; the parent leaves without a word. */
+static void clone_after(void) {
+  one_call();
+  fflush(NULL);
+  long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (!child) exit(0);
+  waitpid((pid_t)child, NULL, 0);
+  _exit(0);
+}
+
+static void no_news(int sig) { (void)sig; }
+
+/* A profiler's timer, which interrupts whatever takes long in the kernel. */
+static void under_a_timer(void) {
+  const struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+  signal(SIGALRM, no_news);
+  setitimer(ITIMER_REAL, &often, NULL);
+  one_call();
+  setitimer(ITIMER_REAL, &never, NULL);
+}
+
 /* Other threads may be in getenv while the hook leaves LD_PRELOAD: nothing may move. */
 static void environment_stays(void) {
   static char *before[4096], *text;
@@ -311,6 +335,8 @@ static const struct {
                  {"call_in_group", call_in_group},
                  {"fork_after", fork_after},
                  {"fork_before", fork_before},
+                 {"clone_after", clone_after},
+                 {"under_a_timer", under_a_timer},
                  {"environment_stays", environment_stays},
                  {"show_environment", show_environment},
                  {"stepwise", stepwise},
