@@ -12,6 +12,7 @@ COMMANDS = {
     "ab": "greyhound.cli.ab",
     "inject": "greyhound.cli.inject",
     "sandbox": "greyhound.cli.sandbox",
+    "collect": "greyhound.cli.collect",
     "bundle": "greyhound.cli.bundle",
     "doctor": "greyhound.cli.doctor",
     "plan": "greyhound.cli.plan",

@@ -13,6 +13,7 @@ from typing import IO
 
 import click
 
+from greyhound.cli.times import MOMENT, moment
 from greyhound.control.lookup import record_roots
 from greyhound.report import output
 from greyhound.report.fallback import Wanted
@@ -20,26 +21,15 @@ from greyhound.report.groups import KEYS, group
 from greyhound.report.source import Source
 from greyhound.report.table import groups_table, printable, runs_table, totals_line
 from greyhound.slurm import jobid
-from greyhound.slurm.durations import TimeTextError, parse_typed_moment
 from greyhound.slurm.nodelist import NodeListError, expand
 from greyhound.slurm.sacct import SILENCE_S, Filter
 
 PROBLEMS_SHOWN = 10
 INCOMPLETE = 1
-_MOMENT = "%Y-%m-%dT%H:%M:%S"
 
 
-def _moment(ctx: click.Context, param: click.Parameter, text: str | None) -> str:
-    if text is None:
-        return ""
-    try:
-        return parse_typed_moment(text, datetime.now()).strftime(_MOMENT)
-    except TimeTextError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _epoch_s(moment: str) -> float | None:
-    return datetime.strptime(moment, _MOMENT).timestamp() if moment else None
+def _epoch_s(text: str) -> float | None:
+    return datetime.strptime(text, MOMENT).timestamp() if text else None
 
 
 def _wanted(chosen: Filter) -> Wanted:
@@ -123,8 +113,8 @@ def _opened(path: Path | None) -> Iterator[IO[str]]:
 @click.option("--all-users", is_flag=True, help="Of everybody whom Slurm lets you see.")
 @click.option("--account", default="", help="Of this account.")
 @click.option("--partition", default="", help="In this partition.")
-@click.option("--since", callback=_moment, metavar="TIME", help="2026-11-30, now-7days, today ... (default: midnight).")
-@click.option("--until", callback=_moment, metavar="TIME", help="The same forms.")
+@click.option("--since", callback=moment, metavar="TIME", help="2026-11-30, now-7days, today ... (default: midnight).")
+@click.option("--until", callback=moment, metavar="TIME", help="The same forms.")
 @click.option("--nodes", callback=_node_list, metavar="NODELIST", help="That ran on any of these nodes.")
 @click.option(
     "--by", type=click.Choice(["job", *KEYS]), default="job", show_default=True, help="What a row stands for."

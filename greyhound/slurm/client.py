@@ -120,6 +120,10 @@ class CommandClient:
     def set_comment(self, job: str, text: str) -> None:
         self._run("scontrol", "update", f"JobId={jobid.parse(job).job}", f"Comment={text}")
 
+    def ask(self, program: str, *arguments: str) -> str:
+        """What one of Slurm's commands prints; SlurmError with its own words where it fails."""
+        return self._run(program, *arguments)
+
     def _find(self, program: str) -> str:
         return find_program(program, self._environment, self._folder)
 

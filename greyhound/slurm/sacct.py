@@ -45,15 +45,17 @@ class Filter:
         return ["--allusers", *chosen] if self.all_users else chosen
 
 
-def _lines(process: "subprocess.Popen[bytes]", silence_s: float) -> Iterator[str]:
-    """Lines of its output; SlurmError if nothing comes for ``silence_s``."""
+def _lines(process: "subprocess.Popen[bytes]", silence_s: float, fell_silent: list[str]) -> Iterator[str]:
+    """Lines of its output; where nothing comes for ``silence_s`` they end, and ``fell_silent`` says so."""
     assert process.stdout is not None
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
             if not selector.select(silence_s):
-                raise SlurmError(f"sacct has said nothing for {silence_s:g} s: is slurmdbd up? try a shorter --since")
+                # The row before is whole: whoever reads must still get it.
+                fell_silent.append(f"sacct has said nothing for {silence_s:g} s: is slurmdbd up? try a shorter --since")
+                break
             chunk = os.read(process.stdout.fileno(), 1 << 16)
             if not chunk:
                 break
@@ -89,7 +91,10 @@ def read_runs(
         except OSError as error:
             raise SlurmError(f"cannot run {command[0]}: {error.strerror}") from None
         try:
-            yield from runs(_lines(process, silence_s), delimiter, tell)
+            fell_silent: list[str] = []
+            yield from runs(_lines(process, silence_s, fell_silent), delimiter, tell)
+            if fell_silent:
+                raise SlurmError(fell_silent[0])
             _check_end(process, complaints)
         finally:
             _stop(process)
