@@ -193,10 +193,21 @@ def count_others(jobs: list[WatchedJob]) -> int:
     return suspects - 1 + sum(len(job.events(kind)) for job in jobs for kind in ALARMS)
 
 
+def say_where_the_delay_went(job: WatchedJob, played: Played, injected_at: int, suspect: dict[str, object]) -> None:
+    """How many iterations the tracker needed, and how much later its finding was an event."""
+    ends = {r.index: r.end_unix_s for r in played.found[0]}
+    certain_s = ends.get(int(str(suspect["iteration"])), 0.0)
+    certain_at = truth.iteration_at(job.training(), certain_s - 0.05)
+    later_s = truth.event_unix_s(suspect) - certain_s
+    job.say(f"certain with the end of iteration {certain_at - injected_at} after the injection, told {later_s:.2f} s later")
+
+
 def row(case: Case, jobs: list[WatchedJob], played: Played) -> Row:
     """The case's row of the table."""
     job, log = jobs[0], jobs[0].training()
-    result = truth.compare(log, played.injection, job.events("suspect")[0], job.events("recovered")[0])
+    suspect = job.events("suspect")[0]
+    result = truth.compare(log, played.injection, suspect, job.events("recovered")[0])
+    say_where_the_delay_went(job, played, result.injected_at, suspect)
     seen = [r for r in log if r.end_unix_s <= played.found[0][-1].end_unix_s]
     notes = [] if len(played.found) == case.ranks else [f"{len(played.found)} rings of {case.ranks} ranks"]
     return Row(
