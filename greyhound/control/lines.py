@@ -124,7 +124,7 @@ def runs_line(data: dict[str, Any]) -> str:
     """A comparison with earlier runs, of a status or a `runs` event."""
     new = ", ".join(data["new_nodes"][:NODES_SHOWN]) + (", ..." if len(data["new_nodes"]) > NODES_SHOWN else "")
     return (
-        f"this run is {data['slowdown']:.2f}x slower than {_count(data['runs'], 'earlier run')} of the same work "
+        f"this run is {data['slowdown']:.2f}x slower than {_count(data['runs'], 'earlier run')} with the same calls "
         f"({seconds(data['healthy_s'])} an iteration, then {seconds(data['earlier_s'])}; last: job {data['last_job']})"
         + (f"; nodes that are new: {new}" if new else "")
     )

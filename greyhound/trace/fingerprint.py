@@ -1,7 +1,8 @@
 """What work a rank does in an iteration, as a short digest: the same in every run of the same training.
 
 Communicator hashes differ from run to run, so a communicator counts by its size; the order of calls differs between
-threads, so an iteration counts as a multiset of (operation, bytes, communicator size).
+threads, so an iteration counts as a multiset of (operation, bytes, communicator size). What makes no call doesn't show:
+gradient accumulation under plain data parallelism, a longer sequence there.
 """
 
 import hashlib

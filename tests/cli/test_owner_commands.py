@@ -164,3 +164,50 @@ def test_settings_of_a_running_job(tmp_path):
     assert job.returncode == 0
     assert "muted by the job's owner" in errors and "recording again" in errors
     assert "no fail-slow" in errors
+
+
+def test_calls_of_a_running_job_in_files(tmp_path):
+    """With a master, analyzers and Redis: recorded, moved, and analysed."""
+    job = launch(tmp_path, "-n", 2, "--", *ring_program(4000, 0.05, "--until", tmp_path / "stop"))
+
+    def greyhound(*words, code=0):
+        command = [GREYHOUND, *map(str, words)]
+        done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=90)
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    try:
+        wait_for_status(job.pid, "tracking")
+        files = greyhound("trace", "record", f"local-{job.pid}", "--seconds", 3, "-o", tmp_path / "calls").splitlines()
+        assert len(files) == 2
+        rows = [json.loads(line) for line in greyhound("detect", "--json", *files).splitlines()]
+        assert [row["n"] > 30 for row in rows] == [True, True]
+        assert [row["episodes"] for row in rows] == [[], []]
+        kept = json.loads(greyhound("trace", "record", f"local-{job.pid}", "--seconds", 0.5, "--json"))["nodes"]
+        assert [(len(row["files"]), row["calls"] > 0, row["why_not"]) for row in kept] == [(2, True, "")]
+        greyhound("trace", "record", f"local-{job.pid}", "--seconds", 1000, code=2)
+    finally:
+        (tmp_path / "stop").touch()
+        job.communicate(timeout=60)
+    assert job.returncode == 0
+
+
+def test_recording_that_fails_on_a_node_says_so(record, tmp_path):
+    rows = [
+        {"node": "n1", "files": ["trace.1.ghdump"], "calls": 5, "why_not": ""},
+        {"node": "n2", "files": [], "calls": 0, "why_not": "can't be written to /records: No space left on device"},
+        {"node": "n3", "files": ["../../elsewhere/trace.2.ghdump"], "calls": 5, "why_not": ""},
+    ]
+
+    def answer(master, request):
+        master.emit("setting", request=request.id, applied=True, text="recording")
+        master.emit("trace", run=request.id, seconds=1.0, nodes=rows)
+
+    (record / "trace.1.ghdump").write_bytes(b"calls")
+    with FakeMaster(record, answer) as master:
+        done = run("trace", "record", "77", "--seconds", "1", "-o", str(tmp_path / "out"))
+    assert done.exit_code == 5
+    assert [(request.kind, request.fields) for request in master.requests] == [("trace", {"seconds": 1.0})]
+    assert (tmp_path / "out" / "trace.1.ghdump").read_bytes() == b"calls"
+    assert "n2: can't be written to /records: No space left" in done.output
+    assert "n3:" in done.output and "not seen from this host" in done.output

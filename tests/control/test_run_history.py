@@ -57,7 +57,7 @@ def test_slower_run_says_so_once_and_names_the_new_node(tmp_path):
     (event,) = bench.go(healthy_s=1.08, nodes=("n1", "n7"), seconds=30)
     assert event["data"]["slowdown"] == pytest.approx(1.08 / 0.995, abs=1e-3)
     text = lines.event_line(event)
-    assert text.startswith("this run is 1.09x slower than 3 earlier runs of the same work (1.08 s an iteration")
+    assert text.startswith("this run is 1.09x slower than 3 earlier runs with the same calls (1.08 s an iteration")
     assert text.endswith("last: job 102); nodes that are new: n7")
     assert "runs" in lines.FOR_THE_USER
     status = bench.tick()
