@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from greyhound.config import native_dir
-from greyhound.slurm.plugstack import PLUGIN, read
+from greyhound.slurm.plugstack import PLUGIN, Line, read
 
 STUB = "spank_greyhound_stub.so"
 PARTS = (PLUGIN, STUB, "greyhound_waiter")
@@ -88,7 +88,11 @@ def replace_file(source: Path, target: Path, mode: int = 0o755) -> None:
 
 
 def write_config(path: Path, text: str) -> None:
-    """Replace plugstack.conf in one step, with its old mode and owner. The partial file matches no *.conf."""
+    """Replace plugstack.conf in one step, with its old mode and owner. The partial file matches no *.conf.
+
+    A link to the file that a whole site shares stays one.
+    """
+    path = path.resolve()
     old = path.stat() if path.exists() else None
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     half = Path(name)
@@ -154,16 +158,16 @@ class Installer:
                 lambda: write_config(site.plugstack, with_line(text, site.line)),
             )
 
-    def _our_lines(self) -> list[Path]:
+    def _our_lines(self) -> list[Line]:
         try:
-            return [line.plugin for line in read(self._site.plugstack)]
+            return list(read(self._site.plugstack))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise InstallError(f"{self._site.plugstack} can't be read: {error.strerror}") from None
 
     def _check_line(self) -> None:
-        others = [str(plugin) for plugin in self._our_lines() if plugin != self._site.plugin]
+        others = [str(line.plugin) for line in self._our_lines() if line.plugin != self._site.plugin]
         if others:
             raise InstallError(
                 f"{self._site.plugstack} names {others[0]} already: give that --prefix, or uninstall it first"
@@ -173,12 +177,14 @@ class Installer:
         """Put the stub in the plugin's place; with ``remove_line`` take our line out instead (scripts with the option
         are refused from then on)."""
         site = self._site
-        plugins = self._our_lines() + ([site.plugin] if site.plugin.is_file() else [])
+        lines = self._our_lines()
+        plugins = [line.plugin for line in lines] + ([site.plugin] if site.plugin.is_file() else [])
         if not plugins:
             raise InstallError(f"no line in {site.plugstack} and no {site.plugin}: nothing is installed there")
         if remove_line:
-            text = without_lines(site.plugstack.read_text())
-            self._do(f"take our line out of {site.plugstack}", lambda: write_config(site.plugstack, text))
+            for file in dict.fromkeys(line.file for line in lines):
+                text = without_lines(file.read_text())
+                self._do(f"take our line out of {file}", partial(write_config, file, text))
             return
         for plugin in dict.fromkeys(plugins):
             stub = plugin.with_name(STUB)

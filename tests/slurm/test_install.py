@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from greyhound.sandbox.cluster import Sandbox
-from greyhound.slurm.install import with_line, without_lines
+from greyhound.slurm.install import with_line, without_lines, write_config
 
 OTHERS = "# our site\nrequired /opt/other.so a=b\n"
 
@@ -133,6 +133,22 @@ def test_another_prefix_is_not_overwritten(prefix: Path, tmp_path: Path) -> None
     command = [sys.executable, "-m", "greyhound", "slurm", "install", f"--prefix={prefix}", f"--plugstack={conf}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "/opt/gh" in done.stderr
+
+
+def test_a_line_in_an_included_file_goes_and_links_stay(prefix: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "ours").write_text(f"{OTHERS}optional {prefix}/lib/greyhound/spank_greyhound.so\n")
+    (shared / "all").write_text(f"include {shared}/ours\n")
+    conf = tmp_path / "plugstack.conf"
+    conf.symlink_to(shared / "all")
+    where = [f"--prefix={prefix}", f"--plugstack={conf}"]
+    command = [sys.executable, "-m", "greyhound", "slurm", "uninstall", "--remove-line", *where]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (shared / "ours").read_text() == OTHERS
+    write_config(conf, "# new\n")
+    assert conf.is_symlink() and (shared / "all").read_text() == "# new\n"
 
 
 def test_lines_come_and_go_and_leave_the_rest() -> None:
