@@ -88,9 +88,10 @@ def _record(line: str) -> RunRecord | None:
         row: dict[str, Any] = json.loads(line)
         record = RunRecord(**{**row, "nodes": tuple(row["nodes"])})
         texts = (record.job, record.step, record.fingerprint, record.time, *record.nodes)
-        valid = all(isinstance(text, str) for text in texts) and isinstance(record.ranks, int)
+        numbers = (record.restart, record.ranks)
+        valid = all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in numbers)
         return record if valid and math.isfinite(record.healthy_s) and record.healthy_s > 0 else None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
 

@@ -47,7 +47,10 @@ def test_damaged_lines_cost_nothing_but_themselves(tmp_path):
     path = tmp_path / f"runs-{os.getuid()}" / "runs.jsonl"
     with path.open("a") as file:
         file.write('{"job": 1}\nnot json\n[]\n{"job":"2","healthy_s":NaN\n\n' + "[" * 100_000 + "\n")
-        file.write(path.read_text().splitlines()[0].replace("1.0", "-1.0") + "\n")
+        line = path.read_text().splitlines()[0]
+        for damaged in (line.replace("1.0", "-1.0"), line.replace("1.0", "1" + 400 * "0")):
+            file.write(damaged + "\n")
+        file.write(line.replace('"restart": 0', '"restart": []') + "\n")
     book.add(run(3, 1.0))
     assert [row.job for row in book.read()] == ["1", "3"]
 
