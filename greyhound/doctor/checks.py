@@ -49,5 +49,5 @@ def examine(environment: Mapping[str, str] | None = None, with_slurm: bool = Tru
     yield from host_checks.check_parts(native, native_dir())
     yield from host_checks.check_redis(settings.redis_server)
     yield from host_checks.check_shared_memory()
-    yield from host_checks.check_records(settings.record_path)
+    yield from host_checks.check_records(settings.record_path, is_shared="record_dir" in arguments)
     yield from host_checks.check_gpus()

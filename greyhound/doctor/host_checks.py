@@ -107,11 +107,15 @@ def check_gpus() -> Iterator[Finding]:
         pynvml.nvmlShutdown()
 
 
-def check_records(record_dir: Path) -> Iterator[Finding]:
-    """Whether this user's records can be written, and strangers' folders not."""
+def check_records(record_dir: Path, is_shared: bool = False) -> Iterator[Finding]:
+    """Whether this user's records can be written, and strangers' folders not.
+
+    One that all users share (``is_shared``) isn't made here: root's own would be of no use to them.
+    """
     mend = f"make it for all users: install -d -m 1777 {record_dir}"
     try:
-        record_dir.mkdir(parents=True, exist_ok=True)
+        if not is_shared:
+            record_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=record_dir, prefix=".doctor-"):
             pass
     except OSError as error:
@@ -120,5 +124,7 @@ def check_records(record_dir: Path) -> Iterator[Finding]:
     mode = record_dir.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         yield Finding("record directory", Level.WARN, f"{record_dir} is open to all and not sticky", mend)
+    elif is_shared and not mode & (stat.S_IWOTH | stat.S_IWGRP):
+        yield Finding("record directory", Level.WARN, f"{record_dir}: nobody but its owner can write there", mend)
     else:
         yield Finding("record directory", Level.OK, f"{record_dir} can be written")

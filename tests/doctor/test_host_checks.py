@@ -69,6 +69,16 @@ def test_a_record_directory_must_be_writable_and_sticky(tmp_path):
     assert stat.S_ISDIR(tmp_path.stat().st_mode) and not list(tmp_path.glob(".doctor-*"))
 
 
+def test_a_shared_record_directory_is_not_made_and_must_be_open_to_users(tmp_path):
+    shared = tmp_path / "shared"
+    assert worst(host_checks.check_records(shared, is_shared=True)) is Level.FAIL and not shared.exists()
+    shared.mkdir(mode=0o755)
+    (finding,) = host_checks.check_records(shared, is_shared=True)
+    assert finding.level is Level.WARN and "nobody but its owner" in finding.text
+    shared.chmod(0o3777)
+    assert worst(host_checks.check_records(shared, is_shared=True)) is Level.OK
+
+
 def test_the_worst_finding_is_the_exit_code():
     assert worst([]) is Level.OK
     assert int(worst([Finding("a", Level.WARN, ""), Finding("b", Level.OK, "")])) == 1
