@@ -16,7 +16,7 @@ from greyhound.selftest import certificate, verdict
 def certificates_folder() -> Path:
     """Where this user's certificates lie: beside the job records."""
     settings, _ = from_environment()
-    return settings.record_path / certificate.FOLDER
+    return certificate.folder_below(settings.record_path)
 
 
 def _write(on: list[verdict.Result], lines: list[verdict.Line], folder: Path) -> None:

@@ -5,16 +5,22 @@ Later parts that touch a running job (freeze, topology changes) stay off on real
 
 import hashlib
 import json
+import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from greyhound.config import native_dir
+from greyhound.control.files import open_to_read, why_not_ours, write_atomically
 
 VERSION = 1
-FOLDER = "certificates"
+MOST_BYTES = 1 << 20
+
+
+def folder_below(record_dir: Path) -> Path:
+    """Where this user's certificates lie below a record directory, which may be open to all."""
+    return record_dir / f"certificates-{os.getuid()}"
 
 
 @dataclass(frozen=True)
@@ -59,22 +65,24 @@ def here(nccl_version: int) -> Platform:
 
 
 def write(folder: Path, platform: Platform, findings: dict[str, Any]) -> Path:
-    """Write the certificate by rename; OSError if the folder can't be written."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the certificate in one step; OSError if the folder can't be written, or if others can write there."""
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    why = why_not_ours(folder)
+    if why:
+        raise PermissionError(why)
     path = folder / platform.file_name
-    text = json.dumps({"v": VERSION, "platform": asdict(platform), **findings}, indent=1)
-    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".", delete=False) as file:
-        file.write(text + "\n")
-    Path(file.name).chmod(0o644)
-    Path(file.name).replace(path)
+    write_atomically(path, json.dumps({"v": VERSION, "platform": asdict(platform), **findings}, indent=1) + "\n", 0o644)
     return path
 
 
 def find(folder: Path, platform: Platform) -> dict[str, Any] | None:
-    """The certificate of this very platform, None if there is none that can be read."""
+    """The certificate of this very platform, None if there is none that can be read, or if others can write there."""
     try:
-        found = json.loads((folder / platform.file_name).read_text())
-    except (OSError, ValueError):
+        if why_not_ours(folder):
+            return None
+        with os.fdopen(open_to_read(folder / platform.file_name, os.geteuid()), "rb") as file:
+            found = json.loads(file.read(MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
     fits = isinstance(found, dict) and found.get("v") == VERSION and found.get("platform") == asdict(platform)
     return found if fits else None

@@ -109,3 +109,16 @@ def test_broken_result_files_are_no_results(tmp_path):
     (tmp_path / "on.0.json").write_text("{")
     (tmp_path / "on.1.json").write_text(json.dumps({"rank": 1}))
     assert [found["rank"] for found in verdict.load(tmp_path, "on")] == [1]
+
+
+def test_a_folder_that_others_can_write_certifies_nothing(tmp_path):
+    here = certificate.Platform("550.54", "12.4", "22105", "2.6.0+cu124", "abc")
+    folder = certificate.folder_below(tmp_path)
+    certificate.write(folder, here, {"passed": True})
+    folder.chmod(0o777)
+    assert certificate.find(folder, here) is None
+    with pytest.raises(PermissionError, match="written by others"):
+        certificate.write(folder, here, {"passed": True})
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert certificate.find(folder, here) is None
