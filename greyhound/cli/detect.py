@@ -56,7 +56,7 @@ class Done:
     trail: Trail | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The object of docs/interfaces.md 7."""
+        """The object of docs/interfaces.md 8."""
         if self.analysis is None:
             return {"file": self.file, "error": self.error}
         row = {"file": self.file} | self.analysis.as_json()

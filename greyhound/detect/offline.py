@@ -38,7 +38,7 @@ class Analysis:
     regimes: list[Regime]
 
     def as_json(self) -> dict[str, Any]:
-        """For `greyhound detect --json` (docs/interfaces.md 7)."""
+        """For `greyhound detect --json` (docs/interfaces.md 8)."""
         return {
             "n": self.n,
             "healthy_s": self.healthy_s,
