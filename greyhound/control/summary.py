@@ -39,15 +39,17 @@ class Summary:
     """Whether any step was."""
 
     def __add__(self, other: "Summary") -> "Summary":
-        """Both together."""
+        """Both together. A step too short to be tracked beside one that was is worth no word."""
+        watched = self.watched or other.watched or self.fail_slows + other.fail_slows > 0
+        told = [why for why in (self.unmonitored, other.unmonitored) if why not in ("", NOT_TRACKED)]
         return Summary(
             self.fail_slows + other.fail_slows,
             self.slow_s + other.slow_s,
             max(self.worst, other.worst),
             tuple(sorted({*self.strategies, *other.strategies})),
             tuple(dict.fromkeys((*self.components, *other.components))),
-            self.unmonitored or other.unmonitored,
-            self.watched or other.watched,
+            told[0] if told else "",
+            watched,
         )
 
     def text(self) -> str:

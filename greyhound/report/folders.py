@@ -47,13 +47,23 @@ def _below(root: Path, job: str, running: bool) -> Iterator[StepRecord]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        yield _unreadable(StepName(job, "", 0), f"{folder}: {error.strerror}")
+        if _is_there(folder):
+            yield _unreadable(StepName(job, "", 0), f"{folder}: {error.strerror}")
         return
     for text in names:
         match = _RUN.fullmatch(text)
         record = read_step(f"{folder}/{text}", StepName(job, match[1], int(match[2])), running) if match else None
         if record is not None:
             yield record
+
+
+def _is_there(folder: str) -> bool:
+    """False also where we may not even look, as in another's home."""
+    try:
+        os.lstat(folder)
+    except OSError:
+        return False
+    return True
 
 
 def steps_of(roots: Iterable[Path], job: str, running: bool = False) -> list[StepRecord]:

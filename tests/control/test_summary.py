@@ -82,6 +82,13 @@ def test_ours_is_only_what_is_nothing_else(summary: Summary, text: str) -> None:
     assert not is_ours(f"{summary.text()}{JOINT}other")
 
 
+def test_a_short_step_beside_a_watched_one_is_worth_no_word() -> None:
+    short, watched, broken = Summary().text(), Summary(watched=True), Summary(unmonitored="Redis died")
+    assert merge(short, watched) == "greyhound: no fail-slow"
+    assert merge(watched.text(), Summary()) == "greyhound: no fail-slow"
+    assert merge(merge(short, broken), watched) == "greyhound: no fail-slow, unmonitored (Redis died)"
+
+
 def test_a_step_s_events_make_its_summary() -> None:
     gathered = Gathered()
     end = {

@@ -34,7 +34,7 @@ def cluster(sandbox: Sandbox) -> Iterator[Cluster]:
         slow_job(cluster, "slow", "games")
         cluster.submit("failed", "mail", "exit 3", state="FAILED", watched=False, name=HOSTILE)
         cluster.submit("long", "nobody", "srun true", watched=False, name=LONG)
-        twice = cluster.submit("requeued", "backup", "srun --greyhound=observe @ 80 100", "-n2", "--requeue")
+        twice = cluster.submit("requeued", "backup", "srun --greyhound=observe @ 120 100", "-n2", "--requeue")
         cluster.requeue(twice)
         cluster.wait()
         yield cluster

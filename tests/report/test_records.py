@@ -168,6 +168,7 @@ def test_a_folder_that_may_not_be_read_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(folders.os, "scandir", refuse)
     (step,) = steps_of([tmp_path], "77")
     assert step.state == "unreadable" and "Permission denied" in step.problems[0]
+    assert steps_of([tmp_path / "another's home"], "77") == []
 
 
 def test_a_strangers_folder_hides_no_record(tmp_path):

@@ -44,7 +44,7 @@ def submit_all(cluster: Cluster) -> None:
 def play(cluster: Cluster) -> None:
     """All of them, to their ends."""
     submit_all(cluster)
-    twice = cluster.submit("requeued", "backup", f"{TRAIN} @ 80 100", "-n2", "--requeue")
+    twice = cluster.submit("requeued", "backup", f"{TRAIN} @ 120 100", "-n2", "--requeue")
     cancelled = cluster.submit("cancelled", "list", f"{TRAIN} @ 100000 100", "-n2", state="CANCELLED")
     cluster.submit("array", "list", f"{TRAIN} @ 60 100", "-n2", "--array=0-2", rows=3)
     cluster.submit("het", "mail", f"{TRAIN} @ 60 100", "-N1", "-n2", ":", "-N1", "-n1", rows=2)
