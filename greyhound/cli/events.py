@@ -19,18 +19,21 @@ NO_EVENTS = 2
 _STYLE = {"suspect": "bold red", "recovered": "green", "unmonitored": "yellow", "not_intercepted": "yellow"}
 
 
-def follow(path: Path, forever: bool, is_silent: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-    """Events of the log; with `forever` also those to come, until `end` or until nobody writes any more."""
+def follow(path: Path, forever: bool, killed: Callable[[], str]) -> Iterator[dict[str, Any]]:
+    """Events of the log; with `forever` also those to come, until `end` or until nobody writes any more, which is said.
+
+    `killed` gives the words for that, empty while somebody may still write.
+    """
     tail = EventTail(path)
     while True:
         for event in tail.new():
             yield event
             if event["kind"] == "end":
                 return
-        if not forever:
-            return
-        if is_silent():
-            click.echo("greyhound: no end was written: the step was killed, or its master died", err=True)
+        words = killed()
+        if words:
+            click.echo(f"greyhound: {words}", err=True)
+        if words or not forever:
             return
         time.sleep(FOLLOW_S)
 
@@ -56,10 +59,10 @@ def command(job: str, record_dir: Path | None, as_json: bool, forever: bool) -> 
         fail(f"job {job} lives on this host, but its record is not in the record directories looked in", NO_EVENTS)
     console = Console(highlight=False)
 
-    def is_silent() -> bool:
-        return find(job, record_dir).is_silent(time.time())
+    def killed() -> str:
+        return find(job, record_dir).last_words(time.time())
 
-    for event in follow(run.record / "events.jsonl", forever, is_silent):
+    for event in follow(run.record / "events.jsonl", forever, killed):
         if as_json:
             click.echo(json.dumps(event))
         else:

@@ -39,7 +39,8 @@ def age_s(status: dict[str, Any]) -> float | None:
 
 
 def read(job: str, record_dir: Path | None, wait: bool = False) -> dict[str, Any]:
-    """The job's status with `source` (live or record), `age_s`, `stale` and `over`; exits 2 where there is none."""
+    """The job's status with `source` (live or record), `age_s`, `stale`, `over` and `killed` (when it was last heard of,
+    where it ended without a last word); exits 2 where there is none."""
     run = find(job, record_dir, wait)
     status, live = run.status()
     while status is None and wait and not run.is_silent(time.time()):
@@ -50,11 +51,13 @@ def read(job: str, record_dir: Path | None, wait: bool = False) -> dict[str, Any
         fail(f"job {job} has no status yet; record {run.record}", NO_STATUS)
     age = age_s(status)
     limit_s = STALE_S if live else RECORD_STALE_S
-    over = status["state"] == "ended" or (status["state"] == "unmonitored" and not live)
-    over = over or run.is_silent(time.time())
+    said = status["state"] == "ended" or (status["state"] == "unmonitored" and not live)
+    killed = "" if said else run.last_words(time.time())
+    over = said or run.is_silent(time.time())
     stale = age is not None and age > limit_s and status["state"] != "ended"
     age = age if age is None else round(age, 1)
-    return {**status, "source": "live" if live else "record", "age_s": age, "stale": stale, "over": over}
+    source = "live" if live else "record"
+    return {**status, "source": source, "age_s": age, "stale": stale, "over": over, "killed": killed}
 
 
 def _time_text(status: dict[str, Any]) -> str:
@@ -80,7 +83,12 @@ def _head(status: dict[str, Any]) -> Text:
     if status.get("restart"):
         text.append(f" (restart {status['restart']})")
     text.append("  ")
-    text.append(state.replace("_", " "), style=_STYLE.get(state, ""))
+    shown = state.replace("_", " ")
+    if status.get("killed"):
+        text.append(str(status["killed"]), style="bold yellow")
+        text.append(f"; {shown} until then")
+    else:
+        text.append(shown, style=_STYLE.get(state, ""))
     if status.get("reason"):
         text.append(f": {status['reason']}")
     return text
@@ -100,10 +108,8 @@ def _facts(status: dict[str, Any]) -> Table:
 def render(status: dict[str, Any]) -> Group:
     """The status for people."""
     parts: list[Any] = [_head(status)]
-    if status.get("stale"):
-        age = status.get("age_s")
-        guess = "the step was killed, or its master died" if status.get("over") else "its master may be gone"
-        parts.append(Text(f"stale: last written {age} s ago; {guess}", style="yellow"))
+    if status.get("stale") and not status.get("over"):
+        parts.append(Text(f"stale: last written {status.get('age_s')} s ago; its master may be gone", style="yellow"))
     parts.append(_facts(status))
     episodes = status.get("episodes") or []
     parts += [

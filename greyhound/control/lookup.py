@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from greyhound.config import DEFAULT_RECORD_DIR, SITE_FILE, Settings, load_site
+from greyhound.control import step_lock
+from greyhound.control.events import utc
 from greyhound.control.files import open_to_read
 from greyhound.control.names import SHM, StepName, parse_step_dir
 from greyhound.control.status import FILE, RECORD_PERIOD_S, read_status
@@ -41,8 +43,18 @@ class Run:
     changed_s: float
 
     def is_silent(self, now_s: float) -> bool:
-        """Whether nobody writes its record any more: no step directory here, and no copy of the status for long."""
-        return self.live is None and now_s - self.changed_s > SILENT_S
+        """Whether nobody writes its record any more: no word for long, and no step here that holds its directory."""
+        return now_s - self.changed_s > SILENT_S and not self._is_held()
+
+    def _is_held(self) -> bool:
+        uid = _uid_in_name(self.live) if self.live else None
+        return self.live is not None and uid is not None and step_lock.is_held(self.live, uid)
+
+    def last_words(self, now_s: float) -> str:
+        """`no last word since TIME` of a run that nobody writes any more, though it never said that it ended."""
+        if not self.is_silent(now_s):
+            return ""
+        return f"killed: no last word since {utc(self.changed_s)[:19].replace('T', ' ')} UTC"
 
     def status(self) -> tuple[dict[str, Any] | None, bool]:
         """The status and whether it is the live one; the record copy where there is no live one."""

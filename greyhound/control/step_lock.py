@@ -39,6 +39,21 @@ def lock(path: Path) -> int | None:
     return None
 
 
+def is_held(path: Path, uid: int) -> bool:
+    """Whether a step or launch of `uid` that lives holds this directory; nothing is changed by asking."""
+    try:
+        fd = open_folder(path, uid)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def make(path: Path) -> int:
     """Make `path` anew, mode 0700, in place of what a dead launch left there; its locked descriptor.
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greyhound.cli.main import main
-from greyhound.control import lookup
+from greyhound.control import lookup, step_lock
 from greyhound.control.events import EventLog, utc
 from greyhound.control.names import StepName, step_dir
 from greyhound.control.record import folder
@@ -282,10 +282,28 @@ def test_record_that_nobody_writes_any_more_is_over(records):
         os.utime(file, (time.time() - 400, time.time() - 400))
     shown = json.loads(run("status", "51", "--json").stdout)
     assert (shown["state"], shown["stale"], shown["over"]) == ("tracking", True, True)
-    assert "the step was killed, or its master died" in run("status", "51", "--watch").stdout
-    followed = run("events", "51", "--follow")
-    assert followed.exit_code == 0
-    assert "no end was written" in followed.stderr
+    heard = utc(place.joinpath("status.json").stat().st_mtime)[:19].replace("T", " ")
+    words = f"killed: no last word since {heard} UTC"
+    assert (shown["killed"], words in run("status", "51", "--watch").stdout) == (words, True)
+    for options in ([], ["--follow"]):
+        told = run("events", "51", *options)
+        assert (told.exit_code, told.stderr) == (0, f"greyhound: {words}\n")
+
+
+def test_a_step_directory_that_nobody_holds_is_no_sign_of_life(records, live):
+    """slurmstepd and all of ours were killed at once: the directory stays, with its last status."""
+    name = StepName(f"local-{os.getpid()}", "0", 0)
+    live(name, status(name, "tracking", time.time() - 600))
+    path = step_dir(os.getuid(), name, 0)
+    os.utime(path / "status.json", (time.time() - 600, time.time() - 600))
+    assert "killed: no last word since" in run("status", name.job).output
+    held = step_lock.lock(path)
+    assert held is not None
+    try:
+        assert "stale: last written 600" in run("status", name.job).output
+        assert json.loads(run("status", name.job, "--json").output)["killed"] == ""
+    finally:
+        os.close(held)
 
 
 def test_watch_waits_for_a_job_that_slurm_has_accepted(records, tmp_path, monkeypatch):
