@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -33,11 +33,14 @@ def build_training(out: Path, source: Path = Path(__file__).with_name("train.c")
     return out
 
 
-def until(condition: Callable[[], T], what: str, limit_s: float = PATIENCE_S, poll_s: float = 0.01) -> T:
-    """Wait for something true; AssertionError names it if it never comes."""
+def until(
+    condition: Callable[[], T], what: str | Callable[[], str], limit_s: float = PATIENCE_S, poll_s: float = 0.01
+) -> T:
+    """Wait for something true; AssertionError names it (as it is then) if it never comes."""
     end_s = time.monotonic() + limit_s
     while not (found := condition()):
-        assert time.monotonic() < end_s, f"never came: {what}"
+        if time.monotonic() >= end_s:
+            raise AssertionError(f"never came: {what if isinstance(what, str) else what()}")
         time.sleep(poll_s)
     return found
 
@@ -108,10 +111,24 @@ class Step:
         """The pid of the one that must be there."""
         return until(lambda: self.ours(module, node), f"{module} of node {node}")[0]
 
+    def status(self) -> dict[str, Any]:
+        """The live one; empty while there is none."""
+        return read_status(self.node_dir(0) / "status.json") or {}
+
     def wait_for_state(self, *states: str) -> None:
         """Until the live status says one of these."""
-        live = self.node_dir(0) / "status.json"
-        until(lambda: (read_status(live) or {}).get("state") in states, f"state {states} of {self.directories}")
+        until(lambda: self.status().get("state") in states, lambda: f"state {states}: {self.words()}")
+
+    def wait_for_ranks(self) -> None:
+        """Until all of them are seen: analyzers, master and Redis are at work."""
+        until(lambda: self.status().get("ranks") == self.ranks, lambda: f"all ranks: {self.words()}")
+
+    def words(self) -> str:
+        """What of ours is there and what it says, for a test that fails."""
+        files = [file for folder in self.directories for file in [*folder.glob("*.log"), folder / "unmonitored"]]
+        running = [" ".join(one.cmdline()[:4]) for one in of_directory(str(SHM / f"greyhound-{self.uid}-{self.job}."))]
+        said = self.bed.run("tail", "-n", "20", *map(str, files)) if files else ""
+        return f"status {self.status()}\nprocesses {running}\n{said}"
 
     def enough(self) -> None:
         (self.folder / "enough").touch()
@@ -141,7 +158,7 @@ class Step:
         ]
 
     def assert_nothing_left(self) -> None:
-        until(lambda: not self.left(), f"nothing left: {self.left()}", 20)
+        until(lambda: not self.left(), lambda: f"nothing left: {self.left()}", 20)
 
 
 def runs(process: psutil.Process, program: str) -> bool:
