@@ -79,6 +79,10 @@ def _graph(on: Sequence[Result]) -> Line:
     if "skipped" in on[0]["graph"]:
         return Line(name, True, f"not run: {on[0]['graph']['skipped']}")
     bad = [f"rank {r['rank']}: replays gave a wrong sum" for r in on if not r["graph"]["ok"]]
+    # What isn't seen isn't counted, and a pause would look for a cut among wrong counts.
+    bad += [
+        f"rank {r['rank']}: no {what} seen" for r in on for what in ("captured", "launches") if not r["graph"][what]
+    ]
     seen = on[0]["graph"]
     text = f"{seen.get('captured', 0)} calls captured, {seen.get('launches', 0)} launches seen"
     return Line(name, not bad, _first(bad) if bad else text)

@@ -56,6 +56,10 @@ def break_graph(on, off):
     on[1]["graph"]["ok"] = False
 
 
+def break_launches(on, off):
+    on[0]["graph"]["launches"] = 0
+
+
 @pytest.mark.parametrize(
     ("spoil", "name"),
     [
@@ -64,6 +68,7 @@ def break_graph(on, off):
         (break_records, "records equal the calls made"),
         (break_result, "records equal the calls made"),
         (break_graph, "graph capture untouched"),
+        (break_launches, "graph capture untouched"),
     ],
 )
 def test_each_fault_fails_its_own_check(spoil, name):
