@@ -54,15 +54,16 @@ class Summary:
 
     def text(self) -> str:
         """The line."""
-        why = f"unmonitored ({_reason(self.unmonitored) or NOT_TRACKED})"
+        why = _reason(self.unmonitored) or NOT_TRACKED
         if not self.watched and not self.fail_slows:
-            return MARK + why
+            return f"{MARK}unmonitored ({why})"
         parts = [_HEALTHY]
         if self.fail_slows:
             parts = [f"{self.fail_slows} fail-slow, {_duration(self.slow_s)}, {min(self.worst, 999_999):.2f}x"]
         parts += [" ".join(self.strategies)] if self.strategies else []
         parts += self.components[:COMPONENTS_SHOWN]
-        return MARK + ", ".join([*parts, why] if self.unmonitored else parts)
+        parts += [f"unmonitored ({why})"] if why != NOT_TRACKED else []
+        return MARK + ", ".join(parts)
 
 
 def _duration(seconds: float) -> str:
