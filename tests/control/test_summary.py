@@ -23,7 +23,11 @@ SUMMARIES = st.builds(
     fail_slows=st.integers(0, 10_000),
     slow_s=st.floats(0, 1e8),
     worst=st.floats(0, 1e5),
-    strategies=st.lists(st.sampled_from(["S1", "S2", "S3", "S4"]), unique=True, max_size=4).map(possible)
+    strategies=st.lists(st.sampled_from(["S1", "S2", "S3", "S4"]), unique=True, max_size=4).map(sorted).map(tuple),
+    components=st.lists(st.builds(component_name, NAMES, NAMES), unique=True, max_size=3).map(tuple),
+    unmonitored=st.text(max_size=90),
+    watched=st.booleans(),
+).map(possible)
 FOREIGN = st.one_of(
     st.text(max_size=40),
     st.sampled_from(
