@@ -18,7 +18,7 @@ OLDEST_SLURM = {
     "spank_strerror", "spank_symbol_supported", "spank_unsetenv",
 }  # fmt: skip
 
-CALLBACKS = {"init", "init_post_opt", "user_init", "task_exit", "exit"}
+CALLBACKS = {"init", "init_post_opt", "local_user_init", "user_init", "task_init", "task_exit", "exit"}
 
 # A Slurm for the loader alone: every symbol that the oldest release has, and nothing else.
 LOADER = """
