@@ -58,29 +58,39 @@ class Note:
 
 
 class MasterSearch:
-    """Notes a node that has been without a master for PATIENCE_S: nobody else can, as the master isn't there."""
+    """Notes a node that has had no master for PATIENCE_S: nobody else can, as the master isn't there.
+
+    One that ended is for its own node to say: thousands would say the same.
+    """
 
     def __init__(self, note: Note) -> None:
         self._note = note
         self._since_s: float | None = None
         self._was_connected = False
         self._noted = False
+        self._logged = False
 
     def check(self, connected: bool, now_s: float) -> None:
         """Once a round, at `now_s` (monotonic)."""
         if connected:
             self._since_s = None
             self._was_connected = True
+            self._logged = False
             if self._noted:
                 self._noted = False
                 self._note.remove()
             return
         if self._since_s is None:
             self._since_s = now_s
-        if now_s - self._since_s >= PATIENCE_S and not self._note.exists:
+        if now_s - self._since_s < PATIENCE_S:
+            return
+        if self._was_connected:
+            self._log_once()
+        elif not self._note.exists:
             self._noted = True
-            self._note.write(
-                "the master is out of reach: it ended or its node failed"
-                if self._was_connected
-                else "no master: the step's first node made no communicator or is not monitored itself"
-            )
+            self._note.write("no master: the step's first node made no communicator or is not monitored itself")
+
+    def _log_once(self) -> None:
+        if not self._logged:
+            log.error("the master is out of reach: it ended or its node failed")
+        self._logged = True
