@@ -39,8 +39,8 @@ def age_s(status: dict[str, Any]) -> float | None:
 
 
 def read(job: str, record_dir: Path | None, wait: bool = False) -> dict[str, Any]:
-    """The job's status with `source` (live or record), `age_s`, `stale`, `over` and `killed` (when it was last heard of,
-    where it ended without a last word); exits 2 where there is none."""
+    """The job's status with `source` (live or record), `age_s`, `stale`, `over` and `killed` (words, where no end was
+    written and none will be); exits 2 where there is none."""
     run = find(job, record_dir, wait)
     status, live = run.status()
     while status is None and wait and not run.is_silent(time.time()):
