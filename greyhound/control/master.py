@@ -200,10 +200,19 @@ class Master:
         if self._comment is not None:
             self._comment.wait(min(COMMENT_S, left_s))
 
+    def tell(self, text: str) -> None:
+        """A line for the job's own output, the status and the log, each text once."""
+        if text not in self.job.notices:
+            log.warning("%s", text)
+        self._warn(text)
+
     def abandon(self, reason: str) -> None:
-        """The master must go although the job does not end."""
+        """The master must go although the job does not end: the plugin, which sees why, says it in the job's output."""
+        notifier, self._notifier = self._notifier, None
         self.lost(reason)
         self._leave()
+        if notifier is not None:
+            notifier.finish(NOTIFY_S)
 
     def _leave(self) -> None:
         self.publish_status(force=True)
@@ -234,7 +243,8 @@ def _comment(arguments: NodeArguments) -> CommentWriter | None:
         return None
     from greyhound.slurm.client import CommandClient, SlurmError
 
-    client, job = CommandClient(timeout_s=END_S), arguments.name.job
+    # A command that hangs must not outlive the step.
+    client, job = CommandClient(timeout_s=END_S, preexec=child.die_with_parent()), arguments.name.job
 
     def read() -> str:
         try:
@@ -293,7 +303,7 @@ class RedisKeeper:
         if self._restarts > MOST_RESTARTS:
             self._master.lost(f"{died}, {self._restarts} times")
             return
-        self._master.job.notice(f"{died}; started again")
+        self._master.tell(f"{died}; started again")
         self._master.on_a_new_bus()
         self._start()
 

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -70,8 +70,14 @@ class CommandClient:
     """Client over scontrol and squeue, each found once, by absolute path, with a bounded time to answer."""
 
     def __init__(
-        self, folder: Path | None = None, timeout_s: float = TIMEOUT_S, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        environment: Mapping[str, str] | None = None,
+        preexec: Callable[[], None] | None = None,
     ) -> None:
+        """`preexec` runs in each command's process before it begins."""
+        self._preexec = preexec
         self._folder = folder
         self._timeout_s = timeout_s
         self._environment = dict(os.environ if environment is None else environment)
@@ -139,6 +145,7 @@ class CommandClient:
                 timeout=self._timeout_s,
                 check=False,
                 env=self._environment,
+                preexec_fn=self._preexec,
             )
         except subprocess.TimeoutExpired:
             raise SlurmError(f"{program} did not answer within {self._timeout_s:g} s; is slurmctld up?") from None

@@ -1,3 +1,5 @@
+import resource
+
 import pytest
 
 from greyhound.slurm.client import CommandClient, SlurmError, parse_queue
@@ -45,6 +47,30 @@ def test_notify_sends_one_clean_line(tmp_path):
     program(tmp_path, "scontrol", f'printf "%s|" "$@" > {tmp_path}/seen')
     CommandClient(tmp_path).notify("12.0", "slow\nn1:0 \x1b[31m")
     assert (tmp_path / "seen").read_text() == "notify|12|slow n1:0  [31m|"
+
+
+@pytest.mark.parametrize("text", ["", "mine; a|b", "two\nlines; x ", "greyhound: no fail-slow"])
+def test_a_comment_is_read_as_it_is(tmp_path, text):
+    (tmp_path / "text").write_text(f"{text}\n")
+    program(tmp_path, "squeue", f"cat {tmp_path}/text")
+    assert CommandClient(tmp_path).comment("12") == text
+    program(tmp_path, "squeue", "echo '(null)'")
+    assert CommandClient(tmp_path).comment("12") == ""
+
+
+def test_a_comment_is_written_as_one_word(tmp_path):
+    program(tmp_path, "scontrol", f'printf "%s|" "$@" > {tmp_path}/seen')
+    CommandClient(tmp_path).set_comment("12", "mine; it's\n$HOME")
+    assert (tmp_path / "seen").read_text() == "update|JobId=12|Comment=mine; it's\n$HOME|"
+    with pytest.raises(JobIdError):
+        CommandClient(tmp_path).set_comment("", "text")
+
+
+def test_what_must_be_done_first_in_a_command_is_done(tmp_path):
+    program(tmp_path, "squeue", "ulimit -n")
+    limit = (64, 64)
+    client = CommandClient(tmp_path, preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limit))
+    assert client.comment("12") == "64"
 
 
 def test_a_hanging_command_is_bounded(tmp_path):
