@@ -186,7 +186,10 @@ def load_site(settings: Settings, path: Path = SITE_FILE) -> tuple[Settings, lis
                 name, checked = parse_option(f"{key}={value}", site=True)
                 settings = apply(settings, {name: checked})
         except OptionError as error:
-            warnings.append(f"{path}: {error}; ignored")
+            # A ceiling that can't be read isn't ignored (spank/ceiling.c does the same).
+            is_ceiling = key == "max_mode"
+            settings = replace(settings, max_mode=MODES[-1]) if is_ceiling else settings
+            warnings.append(f"{path}: {error}; {'taken as max_mode=off until then' if is_ceiling else 'ignored'}")
     return settings, warnings
 
 

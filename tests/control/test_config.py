@@ -83,3 +83,12 @@ def test_ceilings_are_the_site_s_alone(tmp_path):
     assert len(warnings) == 2
     with pytest.raises(config.OptionError):
         config.parse_greyhound("on,max_mode=on")
+
+
+@pytest.mark.parametrize("text", ['max_mode = "observ"', "max_mode = true", 'max_mode = ""'])
+def test_a_ceiling_that_cannot_be_read_is_the_lowest(tmp_path, text):
+    site = tmp_path / "greyhound.toml"
+    site.write_text(f"{text}\nwarmup = 20\n")
+    settings, warnings = config.load_site(config.Settings(), site)
+    assert (settings.max_mode, settings.warmup) == ("off", 20)
+    assert len(warnings) == 1 and "taken as max_mode=off" in warnings[0]
