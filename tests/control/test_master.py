@@ -151,3 +151,36 @@ def test_bad_command_line_ends_with_usage(tmp_path, extra, capsys):
 def test_status_is_json_for_programs(bench):
     slow(bench)
     assert json.loads(bench.live.read_text())["episodes"][0]["slowdown"] == 1.5
+
+
+class Heard:
+    """A notifier that keeps what it is told."""
+
+    def __init__(self):
+        self.lines = []
+
+    def tell(self, text):
+        self.lines.append(text)
+
+    def finish(self, wait_s):
+        self.lines.append("finished")
+
+
+def test_what_the_plugin_says_at_the_end_isn_t_said_by_the_master_too(tmp_path):
+    heard = Heard()
+    bench = Bench(tmp_path, heard)
+    heard.lines.clear()
+    bench.master.abandon("the head's analyzer died")
+    assert heard.lines == ["finished"]
+    assert bench.events()[-1] == "unmonitored"
+    assert read_status(bench.live)["reason"] == "the head's analyzer died"
+
+
+def test_a_death_that_is_mended_is_told_once(tmp_path):
+    heard = Heard()
+    bench = Bench(tmp_path, heard)
+    heard.lines.clear()
+    for _ in range(2):
+        bench.master.tell("redis-server died: signal 9; started again")
+    assert heard.lines == ["redis-server died: signal 9; started again"]
+    assert heard.lines[0] in bench.master.job.notices
