@@ -16,6 +16,7 @@ NATIVE = REPOSITORY / "greyhound" / "_native"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--scenarios", action="store_true", help="run the long matrices in tests/scenarios")
     parser.addoption("--kills", type=int, default=1000, help="how many of our processes tests/scenarios kill")
+    parser.addoption("--kills-s", type=float, default=1800, help="no longer than so many seconds for each training")
     parser.addoption("--kills-seed", type=int, default=1, help="another seed: other moments")
 
 

@@ -19,12 +19,13 @@ from greyhound.sandbox.cluster import Sandbox
 from tests.conftest import NATIVE, REPOSITORY
 
 STANDIN = NATIVE / "standin"
+SOURCE = Path(__file__).with_name("train.c")
 SHM = Path("/dev/shm")
 PATIENCE_S = 60.0
 T = TypeVar("T")
 
 
-def build_training(out: Path, source: Path = Path(__file__).with_name("train.c")) -> Path:
+def build_training(out: Path, source: Path = SOURCE) -> Path:
     """The program of train.c, linked with the stand-in as a training is with NCCL."""
     include = REPOSITORY / "hook" / "standin" / "include"
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
@@ -147,6 +148,10 @@ class Step:
         self.returned_s = time.monotonic()
         return self.process.returncode
 
+    def said(self) -> list[str]:
+        """Our lines in what srun said, but for the usual last one."""
+        return [line for line in self.errors.splitlines() if "greyhound:" in line and "greyhound: ended" not in line]
+
     def losses(self) -> str:
         return (self.folder / "losses").read_text()
 
@@ -195,24 +200,26 @@ class Bed:
         option: str = "",
         wrapper: str = "",
         more: Sequence[str] = (),
+        command: Sequence[str] = (),
         files: Sequence[str] = (),
         prefix: Sequence[str] = (),
         uid: int | None = None,
     ) -> Step:
         """Start a step of two nodes with a task each; `wrapper` is shell text that comes before the training.
 
-        `prefix` comes before srun, and makes it `uid`'s.
+        `prefix` comes before srun, and makes it `uid`'s; `command` is another training (FOLDER: the step's).
         """
         folder = Path(tempfile.mkdtemp(dir=self.work))
         for name in files:
             (folder / name).touch()
         os.chown(folder, *(2 * [os.getuid() if uid is None else uid]))
-        words = [str(self.training), str(folder), str(iterations), str(milliseconds), *more]
+        words = [word.replace("FOLDER", str(folder)) for word in command]
+        words = words or [str(self.training), str(folder), str(iterations), str(milliseconds), *more]
         script = f"[ $SLURM_PROCID != 0 ] || echo $SLURM_JOB_ID > {folder}/job; {wrapper}exec {' '.join(words)}"
         mode = f"--greyhound={'on' + option if watched else 'off'}"
-        command = [*prefix, "srun", "-Q", "-N2", "-n2", "--mem=200", mode, *slurm, "/bin/sh", "-c", script]
+        srun = [*prefix, "srun", "-N2", "-n2", "--mem=200", mode, *slurm, "/bin/sh", "-c", script]
         process = subprocess.Popen(
-            command, env=self.sandbox.env(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            srun, env=self.sandbox.env(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         return Step(self, watched, folder, 2, process, os.getuid() if uid is None else uid)
 

@@ -6,15 +6,16 @@ import random
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import psutil
 
 from tests.endings.bed import SHM, Bed, Step, of_directory
 
 OURS = ("greyhound_waiter", "greyhound.control.node", "greyhound.control.master", "redis-server")
-ITERATIONS, MILLISECONDS = 300, 10
-MEAN_GAP_S = 0.5
+MEAN_GAP_S = 0.4
 
 
 def name_of(process: psutil.Process) -> str:
@@ -54,37 +55,64 @@ class Killer:
         self._thread.join()
 
 
-def start(bed: Bed, watched: bool) -> Step:
-    return bed.srun(watched, iterations=ITERATIONS, milliseconds=MILLISECONDS)
+class Small:
+    """The training of train.c: three seconds of it."""
+
+    name = "train.c: two ranks, data-parallel"
+    iterations = 300
+
+    def start(self, bed: Bed, watched: bool) -> Step:
+        return bed.srun(watched, iterations=self.iterations)
+
+    def losses(self, step: Step) -> list[str]:
+        return step.losses().splitlines()
 
 
-def under_fire(bed: Bed, seed: int, expected: str) -> Counter[str]:
+class Training(Protocol):
+    """What is trained while the monitoring is killed, always to the same losses, which are all different."""
+
+    name: str
+    iterations: int
+
+    def start(self, bed: Bed, watched: bool) -> Step:
+        """Hand it in."""
+        ...
+
+    def losses(self, step: Step) -> list[str]:
+        """One an iteration, every bit of it."""
+        ...
+
+
+def under_fire(bed: Bed, training: Training, seed: int, expected: list[str]) -> Counter[str]:
     """One step whose monitoring is killed piece by piece; what was killed. AssertionError where the step noticed."""
-    step = start(bed, True)
+    step = training.start(bed, True)
     with Killer(step.find_job(), seed) as killer:
-        code = step.wait()
-    assert (code, step.losses()) == (0, expected), step.errors
+        code = step.wait(300)
+    assert (code, training.losses(step)) == (0, expected), step.errors
     step.assert_nothing_left()
     return killer.killed
 
 
-def undisturbed(bed: Bed) -> str:
+def undisturbed(bed: Bed, training: Training) -> list[str]:
     """The losses of the same step without us."""
-    step = start(bed, False)
-    assert step.wait() == 0, step.errors
-    return step.losses()
+    step = training.start(bed, False)
+    assert step.wait(300) == 0, step.errors
+    losses = training.losses(step)
+    assert len(set(losses)) == training.iterations
+    return losses
 
 
-def campaign(bed: Bed, kills: int, at_once: int, seed: int) -> tuple[Counter[str], int]:
-    """Steps until so many were killed: what, and in how many steps."""
-    expected = undisturbed(bed)
-    assert len(set(expected.splitlines())) == ITERATIONS
+def campaign(
+    bed: Bed, training: Training, at_once: int, seed: int, enough: Callable[[Counter[str], int], bool]
+) -> tuple[Counter[str], int]:
+    """Steps until what was killed, in so many steps, is enough: what, and in how many."""
+    expected = undisturbed(bed, training)
     killed: Counter[str] = Counter()
     steps = 0
     with ThreadPoolExecutor(at_once) as pool:
-        while killed.total() < kills:
+        while not enough(killed, steps):
             seeds = range(seed + steps, seed + steps + at_once)
-            for found in pool.map(lambda one: under_fire(bed, one, expected), seeds):
+            for found in pool.map(lambda one: under_fire(bed, training, one, expected), seeds):
                 killed += found
             steps += at_once
     assert bed.bad_nodes() == []

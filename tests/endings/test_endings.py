@@ -23,7 +23,9 @@ Endings = dict[tuple[str, bool], Future[Ending]]
 def endings(bed: Bed) -> Iterator[Endings]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
-            (way.name, watched): pool.submit(end_once, bed, way, watched) for way in HERE for watched in (True, False)
+            (way.name, watched): pool.submit(end_once, bed, way, watched, followed=False)
+            for way in HERE
+            for watched in (True, False)
         }
 
 
@@ -31,6 +33,12 @@ def endings(bed: Bed) -> Iterator[Endings]:
 def test_a_step_that_ends_so_leaves_nothing_and_says_what_it_says_without_us(endings: Endings, way: Way):
     watched, bare = (endings[way.name, watched].result() for watched in (True, False))
     assert (watched.code, watched.state) == (bare.code, bare.state)
+
+
+@pytest.mark.parametrize("way", [way for way in HERE if way.said], ids=lambda way: way.name)
+def test_what_died_of_ours_is_said_once(endings: Endings, way: Way):
+    said = endings[way.name, True].result().said
+    assert len(said) == 1 and way.said in said[0], said
 
 
 def test_no_node_was_drained(bed: Bed, endings: Endings):

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.endings.bed import Bed
-from tests.endings.killer import OURS, campaign
+from tests.endings.killer import OURS, Small, campaign
 
 pytestmark = pytest.mark.cluster
 
 
 def test_a_few_kills_at_random_moments_change_nothing(bed: Bed):
-    killed, steps = campaign(bed, 20, at_once=2, seed=1)
+    killed, steps = campaign(bed, Small(), 2, 1, lambda killed, steps: killed.total() >= 20)
     assert steps > 1
     assert set(killed) <= set(OURS)

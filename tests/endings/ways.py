@@ -19,12 +19,16 @@ NODE, MASTER, REDIS, WAITER = "greyhound.control.node", "greyhound.control.maste
 
 @dataclass(frozen=True)
 class Way:
-    """One way: `begin` starts the step, `act` ends it (or lets it end); `waits_s` is what Slurm itself takes."""
+    """One way: `begin` starts the step, `act` ends it (or lets it end); `waits_s` is what Slurm itself takes.
+
+    `begun`: our processes are at work before it is ended. `said`: what the one line says that the user gets.
+    """
 
     name: str
     act: Callable[[Step], None]
     begin: Callable[[Bed, bool], "contextlib.AbstractContextManager[Step]"]
-    ready: tuple[str, ...] = ("tracking", "suspect")
+    begun: bool = True
+    said: str = ""
     measured: bool = True
     waits_s: float = 60.0
 
@@ -55,7 +59,8 @@ def held(bed: Bed, watched: bool) -> Iterator[Step]:
 
 @contextlib.contextmanager
 def with_a_minute(bed: Bed, watched: bool) -> Iterator[Step]:
-    with plain(bed, watched, slurm=["--time=1"]) as step:
+    """Slow iterations, as many such steps run at once."""
+    with plain(bed, watched, slurm=["--time=1"], milliseconds=50) as step:
         yield step
 
 
@@ -145,21 +150,23 @@ WAYS = [
     Way("scancel of the job", _cancel("JOB"), plain),
     Way("scancel --signal=KILL", _cancel("--signal=KILL", "JOB.0"), plain),
     Way("time limit", lambda step: None, with_a_minute, waits_s=180.0),
-    Way("out of memory", _let_go, in_little_memory, ready=()),
-    Way("kill -9 of the analyzer", _killer(NODE), plain),
-    Way("kill -9 of the master", _killer(MASTER), plain),
-    Way("kill -9 of Redis", _killer(REDIS), plain),
-    Way("kill -9 of the waiters", _kill_waiters, held, ready=()),
+    Way("out of memory", _let_go, in_little_memory, begun=False),
+    Way("kill -9 of the analyzer", _killer(NODE), plain, said="ended before the tasks"),
+    Way("kill -9 of the master", _killer(MASTER), plain, said="the master died: signal 9"),
+    Way("kill -9 of Redis", _killer(REDIS), plain, said="redis-server died: signal 9"),
+    Way("kill -9 of the waiters", _kill_waiters, held, begun=False),
     Way("kill -9 of a rank", lambda step: os.kill(step.pids[0], signal.SIGKILL), plain),
     Way("kill -9 of slurmstepd", _kill_stepd, plain, measured=False),
     Way("record disk full", _fill, on_a_small_disk),
 ]
 
 
-def ready(way: Way, step: Step) -> None:
-    """Until the step is where it may be ended: the tasks run and, if it is watched, they are followed."""
+def ready(way: Way, step: Step, followed: bool = True) -> None:
+    """Until the step is where it may be ended: the tasks run and, if it is watched, they are seen, or even followed."""
     assert len(step.pids) == step.ranks
-    if step.watched and way.ready:
-        step.wait_for_state(*way.ready)
-    else:
+    if not (step.watched and way.begun):
         time.sleep(0.3)
+    elif followed:
+        step.wait_for_state("tracking", "suspect")
+    else:
+        step.wait_for_ranks()
