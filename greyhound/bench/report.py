@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -147,21 +148,21 @@ def run(work: Path, environment: dict[str, str], form: str, by: str) -> Taken:
     return Taken(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, out.stat().st_size)
 
 
-def measure(jobs: int) -> list[Measured]:
-    """The reports over so many jobs."""
+def measure(jobs: int) -> Iterator[list[Measured]]:
+    """The reports over so many jobs, one after the other."""
     with tempfile.TemporaryDirectory(prefix="greyhound-bench-", dir="/var/tmp") as folder:
         work = Path(folder)
         with (work / "rows").open("w") as rows:
             events = make(work / "records", jobs, rows)
-        environment, figures = _environment(work), []
+        environment, share = _environment(work), jobs / max(_SIZES)
         for form, by in _RUNS:
             taken = run(work, environment, form, by)
             name = f"{jobs:,} jobs, {events:,} events, {form} by {by}"
-            share = jobs / max(_SIZES)
-            figures.append(Measured(f"{name}: time", round(taken.wall_s, 2), "s", _LIMIT_S * share, "less"))
-            figures.append(Measured(f"{name}: CPU", round(taken.cpu_s, 2), "s", _LIMIT_S * share, "less"))
-            figures.append(Measured(f"{name}: peak memory", round(taken.peak_mib, 1), "MiB", _LIMIT_MIB, "less"))
-    return figures
+            yield [
+                Measured(f"{name}: time", round(taken.wall_s, 2), "s", _LIMIT_S * share, "less"),
+                Measured(f"{name}: CPU", round(taken.cpu_s, 2), "s", _LIMIT_S * share, "less"),
+                Measured(f"{name}: peak memory", round(taken.peak_mib, 1), "MiB", _LIMIT_MIB, "less"),
+            ]
 
 
 def main() -> None:
@@ -169,8 +170,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, help="one size alone")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the records go all the same
     for jobs in [given.jobs] if given.jobs else _SIZES:
-        report("report", measure(jobs))
+        for figures in measure(jobs):
+            report("report", figures)
 
 
 if __name__ == "__main__":
