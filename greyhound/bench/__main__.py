@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-_BENCHES = ("greyhound.bench.hook", "greyhound.bench.reader", "greyhound.bench.analyzer", "greyhound.bench.tracker")
+_BENCHES = tuple(f"greyhound.bench.{name}" for name in ("hook", "reader", "analyzer", "tracker", "many_ranks"))
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from greyhound.control.ab_node import AbNode
@@ -18,6 +18,8 @@ from greyhound.trace import layout
 from greyhound.trace.ring import RingError, RingNotReady
 
 POLL_S = 0.1
+RINGS_A_ROUND = 16  # of more ranks each round reads a part, all of them within two seconds
+MOST_ROUNDS = 20
 SLOW_PERIOD_S = 1.0
 INTERCEPT_PERIOD_S = 5.0
 CORES_PERIOD_S = 30.0
@@ -63,6 +65,8 @@ class Analyzer:
         self._inbox = Inbox()
         self._check = InterceptCheck(step_dir)
         self._missed = False
+        self._turn = 0
+        self._word = self._mode_word(0.0)
         self._slow_due_s = 0.0
         self._intercept_due_s = 0.0
         self._cores = Cores()
@@ -71,7 +75,7 @@ class Analyzer:
 
     def poll(self, now_s: float) -> None:
         """One round at `now_s` (monotonic)."""
-        self._read_rings()
+        self._read_rings(self._due())
         for measure in self._ab.step(now_s, self._watches.values()):
             self._link.send(measure)
         for done in self._trace.step(now_s, self._watches.values()):
@@ -90,8 +94,11 @@ class Analyzer:
         return layout.GH_MODE_MUTED if muted else own_mode(self._mode)
 
     def _follow_mode(self, now_s: float) -> None:
-        """Right after the rings were read: what a hook recorded before a change of its mode is known by then."""
+        """What a hook recorded before a change of its mode must be known by then."""
         word = self._mode_word(now_s)
+        if word != self._word:
+            self._word = word
+            self._read_rings(self._watches)
         for watch in self._watches.values():
             watch.set_mode(word)
 
@@ -152,8 +159,19 @@ class Analyzer:
         self._refused.add(name)
         self.notice(f"ring refused, that rank runs unmonitored: {error}")
 
-    def _read_rings(self) -> None:
-        for name, watch in list(self._watches.items()):
+    def _due(self) -> list[str]:
+        """The rings whose turn it is."""
+        names = list(self._watches)
+        share = max(RINGS_A_ROUND, -(-len(names) // MOST_ROUNDS))
+        if len(names) <= share:
+            return names
+        begin = self._turn % len(names)
+        self._turn = begin + share
+        return (names + names)[begin : begin + share]
+
+    def _read_rings(self, names: Iterable[str]) -> None:
+        for name in list(names):
+            watch = self._watches[name]
             lost_before = watch.lost_records
             try:
                 reports = watch.poll()
@@ -203,7 +221,7 @@ class Analyzer:
 
     def finish(self, reason: str) -> None:
         """Read what is left, say goodbye, let go of everything."""
-        self._read_rings()
+        self._read_rings(self._watches)
         for watch in self._watches.values():
             watch.check_alive()  # its ring may have moved since the last look, though the rank has ended by now:
             watch.check_alive()  # the second look tells

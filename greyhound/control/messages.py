@@ -7,7 +7,7 @@ stop. Kinds of later releases are ignored by their receiver (`UnknownKindError`)
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 VERSION = 1
@@ -316,8 +316,9 @@ def encode(message: Message) -> str:
             "node": message.node,
             "seq": message.seq,
             "t_ns": message.t_ns,
-            "data": asdict(message.data),
+            "data": vars(message.data),
         },
+        default=vars,  # of the samples; `asdict` takes ten times as long
         separators=(",", ":"),
         allow_nan=False,
     )

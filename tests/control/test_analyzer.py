@@ -211,3 +211,40 @@ def test_obeys_stop_and_ignores_what_it_does_not_know(bench, caplog):
     assert bench.analyzer.stop_reason == "enough"
     bench.analyzer.finish("enough")
     assert isinstance(decode(bench.master.read("up")[-1]).data, Bye)
+
+
+class CountingWatch:
+    """A rank of a node of very many."""
+
+    pid, lost_records, muted_calls = 0, 0, 0
+
+    def __init__(self):
+        self.polls = 0
+        self.modes = []
+
+    def poll(self):
+        self.polls += 1
+        return []
+
+    def set_mode(self, mode):
+        self.modes.append((mode, self.polls))
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(16, 1), (130, 9), (512, 20), (2000, 20)])
+def test_very_many_rings_are_read_in_turn_and_all_before_a_change_of_mode(bench, ranks, rounds):
+    watches = {f"ring{number}": CountingWatch() for number in range(ranks)}
+    bench.analyzer._watches.update(watches)
+    bench.analyzer._slow_due_s = 1e9
+    bench.poll(rounds)
+    assert min(watch.polls for watch in watches.values()) >= 1
+    bench.poll(47)
+    polls = [watch.polls for watch in watches.values()]
+    assert max(polls) - min(polls) <= 1
+    before = {name: watch.polls for name, watch in watches.items()}
+    bench.muted_by_site = "why"
+    bench.poll()
+    assert all(
+        watch.modes[-1][0] == layout.GH_MODE_MUTED and watch.modes[-1][1] > before[name]
+        for name, watch in watches.items()
+    )
+    bench.analyzer._watches.clear()
