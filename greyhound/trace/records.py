@@ -74,6 +74,7 @@ _MIX_BYTES = np.uint64(0xC2B2AE3D27D4EB4F)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _SHIFT_1, _SHIFT_2, _HALF = np.uint64(30), np.uint64(27), np.uint64(32)
+_PASSED_OVER = np.uint8(layout.GH_REC_BY_HOOK | layout.GH_REC_CAPTURED)
 _UPPER_HALF = np.uint64(0xFFFFFFFF_00000000)
 
 
@@ -112,10 +113,10 @@ def top_level(records: NDArray[np.void]) -> NDArray[np.void]:
     Left out: communicator constructors and destructors, calls made by the hook, GPU timings, calls captured into
     a graph (they run when it is launched), and the record of a group, whose calls are there one by one.
     """
-    op = records["op"]
+    op, passed_over = records["op"], records["flags"] & _PASSED_OVER
+    if len(records) and op.max() <= layout.GH_OP_WAIT_SIGNAL and not passed_over.any():
+        return records  # most often
     tracked = (op <= layout.GH_OP_WAIT_SIGNAL) | (op == layout.GH_OP_GRAPH_LAUNCH)
-    tracked &= (records["flags"] & np.uint8(layout.GH_REC_BY_HOOK | layout.GH_REC_CAPTURED)) == 0
-    if tracked.all():
-        return records
+    tracked &= passed_over == 0
     kept: NDArray[np.void] = records[tracked]
     return kept
