@@ -23,7 +23,7 @@ from greyhound.trace.ring import Ring
 from tests.e2e.training import free_port
 from tests.scenarios.cases import Case
 
-HEALTHY, SLOW, AFTER = 32, 10, 4
+HEALTHY, SLOW, AFTER = 32, 12, 4  # iterations
 POLL_NS = 100_000_000
 SPEED = 0.5
 PLAINLY_WRONG = 0.2
@@ -137,21 +137,26 @@ def rings(job: WatchedJob) -> list[np.ndarray]:
     return calls
 
 
+def keep_calls(job: WatchedJob, calls: list[np.ndarray], path: Path) -> None:
+    """Write the ranks' calls and the ends of the training's iterations (ns), for whoever mends what was found."""
+    ends_ns = np.array([(row.end_unix_s - job.clock_offset_s) * 1e9 for row in job.training()])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, ends_ns=ends_ns, **{f"rank{i}": rank for i, rank in enumerate(calls)})
+
+
 def check_period(job: WatchedJob, keep: Path) -> None:
-    """WatchError, with the calls kept for whoever mends it, where Greyhound's iteration isn't the training's."""
+    """WatchError, with the calls kept, where Greyhound's iteration is plainly not the training's."""
     seen_s = float(job.status()["healthy_s"])
     trained_s = median(row.time_s for row in job.training()[3:])
     if abs(seen_s / trained_s - 1.0) > PLAINLY_WRONG:
-        ends_ns = np.array([(row.end_unix_s - job.clock_offset_s) * 1e9 for row in job.training()])
-        keep.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(keep, ends_ns=ends_ns, **{f"rank{i}": calls for i, calls in enumerate(rings(job))})
+        keep_calls(job, rings(job), keep)
         raise WatchError(f"an iteration takes {trained_s:.3f} s, and {seen_s:.3f} s for Greyhound; calls in {keep}")
 
 
-def read_rings(job: WatchedJob) -> list[list[truth.FoundIteration]]:
-    """The iterations in each rank's calls so far, found as an analyzer would find them."""
+def find_iterations(job: WatchedJob, ranks: list[np.ndarray]) -> list[list[truth.FoundIteration]]:
+    """The iterations in each rank's calls, found as an analyzer would find them."""
     found = []
-    for calls in rings(job):
+    for calls in ranks:
         t_ns = calls["t_ns"].astype("int64")
         clock, rows = IterationClock(), []
         polls = (t_ns - t_ns[0]) // POLL_NS
@@ -167,6 +172,7 @@ class Played:
     """What was seen of one case."""
 
     injection: truth.Injection
+    calls: list[np.ndarray]
     found: list[list[truth.FoundIteration]]
     notes: list[str] = field(default_factory=list)
 
@@ -177,14 +183,16 @@ def slow_down(job: WatchedJob, gpu: str, keep: Path) -> Played:
     job.wait_for("a healthy stretch", lambda: len(job.training()) >= HEALTHY, START_TIMEOUT_S)
     check_period(job, keep)
     start_s = job.inject("gpu", gpu, "--speed", str(SPEED))
+    slowed = len(job.training())
     try:
         job.wait_for("the fail-slow to be reported", lambda: bool(job.events("suspect")))
-        job.wait_iterations(SLOW)
+        job.wait_for("enough slow iterations", lambda: len(job.training()) >= slowed + SLOW)
     finally:
         end_s = job.inject("gpu", gpu, "--speed", "1")
     job.wait_for("the recovery to be reported", lambda: bool(job.events("recovered")))
     job.wait_iterations(AFTER)
-    return Played(truth.Injection(start_s, end_s), read_rings(job))
+    calls = rings(job)
+    return Played(truth.Injection(start_s, end_s), calls, find_iterations(job, calls))
 
 
 def count_others(jobs: list[WatchedJob]) -> int:
@@ -199,7 +207,7 @@ def say_where_the_delay_went(job: WatchedJob, played: Played, injected_at: int, 
     certain_s = ends.get(int(str(suspect["iteration"])), 0.0)
     certain_at = truth.iteration_at(job.training(), certain_s - 0.05)
     later_s = truth.event_unix_s(suspect) - certain_s
-    job.say(f"certain with the end of iteration {certain_at - injected_at} after the injection, told {later_s:.2f} s later")
+    job.say(f"certain {certain_at - injected_at} iterations after the injection, told {later_s:.2f} s later")
 
 
 def row(case: Case, jobs: list[WatchedJob], played: Played) -> Row:
@@ -208,9 +216,10 @@ def row(case: Case, jobs: list[WatchedJob], played: Played) -> Row:
     suspect = job.events("suspect")[0]
     result = truth.compare(log, played.injection, suspect, job.events("recovered")[0])
     say_where_the_delay_went(job, played, result.injected_at, suspect)
-    seen = [r for r in log if r.end_unix_s <= played.found[0][-1].end_unix_s]
+    # With the one that ends just after the last call: what was found in it is measured against its end, too.
+    seen = log[: truth.iteration_at(log, max(rank[-1].end_unix_s for rank in played.found if rank))]
     notes = [] if len(played.found) == case.ranks else [f"{len(played.found)} rings of {case.ranks} ranks"]
-    return Row(
+    made = Row(
         key=case.key,
         group=case.group,
         title=case.title,
@@ -226,6 +235,9 @@ def row(case: Case, jobs: list[WatchedJob], played: Played) -> Row:
         tried_with=f"Slurm {job.sandbox.state.release}, torch {torch.__version__}, Python {sys.version.split()[0]}",
         notes=[*notes, *played.notes],
     )
+    if made.problems():
+        keep_calls(job, played.calls, KEPT / f"{case.key}.npz")
+    return made
 
 
 def play(case: Case, sandbox: Sandbox, work: Path) -> Row:
