@@ -53,15 +53,17 @@ class RunHistory:
             self._add(last)
 
     def _record(self, now_s: float) -> RunRecord:
-        name, nodes = self._job.name, self._job.nodes
+        name = self._job.name
+        # An elastic job's ended ranks are still listed for a while.
+        alive = [(node.name, sum(rank.alive for rank in node.samples.values())) for node in self._job.nodes.values()]
         return RunRecord(
             job=name.job,
             step=name.step,
             restart=name.restart,
             fingerprint=self._candidate,
             healthy_s=round(self._job.healthy_s, 9),
-            ranks=sum(len(node.samples) for node in nodes.values()),
-            nodes=tuple(sorted(node.name for node in nodes.values() if node.samples)),
+            ranks=sum(ranks for _, ranks in alive),
+            nodes=tuple(sorted(node for node, ranks in alive if ranks)),
             time=utc(now_s),
         )
 

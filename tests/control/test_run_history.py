@@ -26,13 +26,14 @@ class Bench(JobBench):
         self.folder = folder
         self.history = RunHistory(RunBook(folder), self.job, self.emit)
 
-    def go(self, iteration=50, healthy_s=1.0, prints=("aa", "bb"), nodes=("n1", "n2"), seconds=8):
+    def go(self, iteration=50, healthy_s=1.0, prints=("aa", "bb"), nodes=("n1", "n2"), seconds=8, ended=()):
         for _ in range(seconds):
             for index, name in enumerate(nodes):
                 ranks = [
                     RankSample(f"ring{i}", 2 * index + i, True, True, iteration, healthy_s, healthy_s, 0, text)
                     for i, text in enumerate(prints)
                 ]
+                ranks += [RankSample(key, 0, False, False, iteration, 0.0, 0.0, 0, "") for key in ended]
                 self.send(index, Hello(name, "host", 1))
                 self.send(index, IterationBatch("tracking", ranks))
             self.tick()
@@ -49,6 +50,13 @@ def earlier(folder, times_s):
         bench = Bench(folder, str(100 + number))
         bench.go(healthy_s=healthy_s)
         bench.history.finish()
+
+
+def test_ranks_that_ended_are_none_of_the_run_s(tmp_path):
+    bench = Bench(tmp_path)
+    bench.go(ended=("ring8", "ring9"))
+    (row,) = book(tmp_path)
+    assert (row.ranks, row.nodes) == (4, ("n1", "n2"))
 
 
 def test_slower_run_says_so_once_and_names_the_new_node(tmp_path):
