@@ -112,10 +112,10 @@ def _fill(step: Step) -> None:
     step.enough()
 
 
-def _killer(program: str) -> Callable[[Step], None]:
+def _killer(program: str, node: int = 0) -> Callable[[Step], None]:
     def act(step: Step) -> None:
         if step.watched:
-            kill(step.one(program))
+            kill(step.one(program, node))
         time.sleep(0.5)
         step.enough()
 
@@ -152,6 +152,7 @@ WAYS = [
     Way("time limit", lambda step: None, with_a_minute, waits_s=180.0),
     Way("out of memory", _let_go, in_little_memory, begun=False),
     Way("kill -9 of the analyzer", _killer(NODE), plain, said="ended before the tasks"),
+    Way("kill -9 of node 1's analyzer", _killer(NODE, 1), plain, said="node 1: the node process ended before the tasks"),
     Way("kill -9 of the master", _killer(MASTER), plain, said="the master died: signal 9"),
     Way("kill -9 of Redis", _killer(REDIS), plain, said="redis-server died: signal 9"),
     Way("kill -9 of the waiters", _kill_waiters, held, begun=False),

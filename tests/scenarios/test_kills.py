@@ -23,7 +23,7 @@ class TorchDdp:
     """A real one, with torch and all that it loads."""
 
     name = "torch DDP: two ranks, a small GPT"
-    iterations = 60
+    iterations = 40
 
     def start(self, bed: Bed, watched: bool) -> Step:
         words = ["-m", "greyhound.sandbox.train_ddp", "--steps", str(self.iterations), "--json-log", "FOLDER/log"]
