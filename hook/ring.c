@@ -62,6 +62,8 @@ static const char *reserve(int fd, const char *name, uint64_t bytes) {
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
     return gh_reason("the file size limit (ulimit -f) is below the %llu bytes of %s",
                      (unsigned long long)bytes, name);
+  /* At its full size from the start: a reader takes a shorter file for a damaged one. */
+  if (ftruncate(fd, (off_t)bytes)) return because("no memory for", name);
   int tries = RESERVE_TRIES;
   for (uint64_t at = 0; at < bytes && tries;) {
     uint64_t piece = bytes - at < RESERVE_BYTES ? bytes - at : RESERVE_BYTES;
