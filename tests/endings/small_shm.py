@@ -8,7 +8,7 @@ import time
 
 from tests.endings.bed import SHM, Bed, open_bed
 
-SIZE_MIB = 64
+SIZE_MIB, ITERATIONS = 64, 500
 
 
 def fill() -> None:
@@ -20,8 +20,8 @@ def fill() -> None:
 
 def in_mid_job(bed: Bed, expected: str) -> None:
     """Nothing can be written any more, while the rings, which have their pages, go on."""
-    step = bed.srun(True, iterations=300)
-    step.wait_for_state("tracking", "suspect")
+    step = bed.srun(True, iterations=ITERATIONS)
+    step.wait_for_ranks()
     fill()
     time.sleep(1)
     assert step.wait() == 0, step.errors
@@ -34,7 +34,7 @@ def in_mid_job(bed: Bed, expected: str) -> None:
 def from_the_start(bed: Bed, expected: str) -> None:
     """No room for a ring: no watch, and the training is what it was."""
     fill()
-    step = bed.srun(True, iterations=300)
+    step = bed.srun(True, iterations=ITERATIONS)
     assert step.wait() == 0, step.errors
     assert step.losses() == expected
     (SHM / "filler").unlink()
@@ -45,7 +45,7 @@ def from_the_start(bed: Bed, expected: str) -> None:
 
 def main() -> int:
     with open_bed(f"shm{os.getpid() % 10000}") as bed:
-        bare = bed.srun(False, iterations=300)
+        bare = bed.srun(False, iterations=ITERATIONS)
         assert bare.wait() == 0, bare.errors
         in_mid_job(bed, bare.losses())
         from_the_start(bed, bare.losses())

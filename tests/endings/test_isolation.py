@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -27,12 +29,12 @@ def as_user(uid: int) -> list[str]:
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def step(bed: Bed) -> Iterator[Step]:
-    """A watched step of OWNER's, followed."""
+    """A watched step of OWNER's, seen by its master."""
     step = bed.srun(True, prefix=as_user(OWNER), uid=OWNER)
     try:
-        step.wait_for_state("tracking", "suspect")
+        step.wait_for_ranks()
         yield step
     finally:
         step.enough()
@@ -158,14 +160,21 @@ def target() -> Iterator[Path]:
     beside.unlink()
 
 
+@contextmanager
+def allocation(bed: Bed) -> Iterator[int]:
+    """A job of OWNER's without a step, so that the next step's directory is known."""
+    done = bed.sandbox.run([*as_user(OWNER), "salloc", "--no-shell", "-N2"])
+    assert done.returncode == 0, done.stderr
+    number = re.search(r"Granted job allocation (\d+)", done.stderr)
+    assert number, done.stderr
+    yield int(number[1])
+    bed.run("scancel", number[1])
+
+
 @pytest.fixture
 def job(bed: Bed) -> Iterator[int]:
-    """An allocation of OWNER's, so that the next step's directory is known."""
-    done = bed.sandbox.run([*as_user(OWNER), "salloc", "-Q", "--no-shell", "-N2"])
-    assert done.returncode == 0, done.stderr
-    number = max(map(int, bed.run("squeue", "-h", "-o", "%A").split()))
-    yield number
-    bed.run("scancel", str(number))
+    with allocation(bed) as number:
+        yield number
 
 
 def test_traps_in_the_step_directory_s_place_leave_the_step_unwatched_and_unharmed(bed: Bed, job: int, target: Path):
@@ -184,30 +193,40 @@ def test_traps_in_the_step_directory_s_place_leave_the_step_unwatched_and_unharm
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-@pytest.mark.parametrize("level", [0, 1])
-@pytest.mark.parametrize("trap", ["a folder open to all", "a link to a folder of the owner", "a FIFO"])
-def test_traps_in_the_record_folder_s_place_are_not_written_to(bed: Bed, job: int, target: Path, trap: str, level: int):
+RECORD_TRAPS = ("a folder open to all", "a link to a folder of the owner", "a FIFO")
+
+
+def in_the_record_s_place(bed: Bed, target: Path, trap: str, level: int) -> None:
     """RECORD_DIR is open to all and sticky, as the sandbox's is."""
-    place = bed.sandbox.layout.records / str(job)
-    if level == 1:
-        place.mkdir(mode=0o777)
-        place.chmod(0o777)
-        os.chown(place, STRANGER, STRANGER)
-    path = place / "0.0" if level else place
-    lay(path, trap, target)
-    try:
-        more = [f"--jobid={job}"]
-        step = bed.srun(True, prefix=as_user(OWNER), uid=OWNER, slurm=more)
-        step.wait_for_state("tracking", "suspect")
-        log = (step.node_dir(0) / "events.jsonl").read_text()
-        step.enough()
-        assert step.wait() == 0, step.errors
-        assert '"record":"/dev/shm/' in log
-        assert [one.name for one in target.iterdir()] == ["precious"]
-        assert not path.is_dir() or path.is_symlink() or list(path.iterdir()) == []
-        step.assert_nothing_left()
-    finally:
-        shutil.rmtree(place) if place.is_dir() and not place.is_symlink() else place.unlink()
+    with allocation(bed) as job:
+        place = bed.sandbox.layout.records / str(job)
+        if level == 1:
+            place.mkdir(mode=0o777)
+            place.chmod(0o777)
+            os.chown(place, STRANGER, STRANGER)
+        path = place / "0.0" if level else place
+        lay(path, trap, target)
+        try:
+            step = bed.srun(True, prefix=as_user(OWNER), uid=OWNER, slurm=[f"--jobid={job}"])
+            step.wait_for_ranks()
+            log = (step.node_dir(0) / "events.jsonl").read_text()
+            step.enough()
+            assert step.wait() == 0, step.errors
+            assert '"record":"/dev/shm/' in log
+            assert [one.name for one in target.iterdir()] == ["precious"]
+            assert not path.is_dir() or path.is_symlink() or list(path.iterdir()) == []
+            step.assert_nothing_left()
+        finally:
+            shutil.rmtree(place) if place.is_dir() and not place.is_symlink() else place.unlink()
+
+
+def test_traps_in_the_record_folder_s_place_are_not_written_to(bed: Bed, target: Path):
+    with ThreadPoolExecutor(3) as pool:
+        tried = [
+            pool.submit(in_the_record_s_place, bed, target, trap, level) for trap in RECORD_TRAPS for level in (0, 1)
+        ]
+    for one in tried:
+        one.result()
 
 
 def test_listeners_of_a_stranger_on_our_ports_learn_nothing(bed: Bed):
