@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-_BENCHES = tuple(f"greyhound.bench.{name}" for name in ("hook", "reader", "analyzer", "tracker", "many_ranks"))
+_BENCHES = tuple(f"greyhound.bench.{name}" for name in ("hook", "reader", "analyzer", "tracker", "many_ranks", "training"))
 
 
 def main() -> int:
