@@ -46,7 +46,10 @@ def _siblings(run: Run) -> list[Path]:
     """The folders of all steps and runs of the job."""
     if run.record is None:
         return []
-    return sorted(path for path in run.record.parent.iterdir() if path.is_dir() and not path.is_symlink())
+    try:
+        return sorted(path for path in run.record.parent.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:
+        return [run.record]
 
 
 def parts(job: str, run: Run) -> Iterator[Part]:

@@ -23,7 +23,8 @@ def read_mute(path: Path) -> str:
         return f"muted by the site ({path})"
     with os.fdopen(descriptor, "rb") as file:
         try:
-            text = file.read(MOST_TEXT * 4).decode(errors="replace")
+            content = file.read(MOST_TEXT * 4) or b""  # a FIFO without a writer's word gives None
+            text = content.decode(errors="replace")
         except OSError:
             text = ""
     line = "".join(c if c.isprintable() else "?" for c in text.partition("\n")[0].rstrip("\r"))[:MOST_TEXT]

@@ -51,13 +51,18 @@ def record_parts(folder: Path, below: str) -> Iterator[Part]:
 
 def write(path: Path, parts: Iterator[Part], top: str) -> list[str]:
     """Write an archive that its owner alone can read; its files' names. OSError, FileExistsError if it is there."""
-    names = []
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
-        for part in parts:
-            content = redact(part.text).encode(errors="replace")
-            entry = tarfile.TarInfo(f"{top}/{part.name}")
-            entry.size, entry.mode = len(content), 0o600
-            archive.addfile(entry, io.BytesIO(content))
-            names.append(part.name)
-    return names
+    try:
+        with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            return [_add(archive, part, top) for part in parts]
+    except BaseException:
+        path.unlink(missing_ok=True)  # half an archive is none, and the next try would stumble over it
+        raise
+
+
+def _add(archive: tarfile.TarFile, part: Part, top: str) -> str:
+    content = redact(part.text).encode(errors="replace")
+    entry = tarfile.TarInfo(f"{top}/{part.name}")
+    entry.size, entry.mode = len(content), 0o600
+    archive.addfile(entry, io.BytesIO(content))
+    return part.name

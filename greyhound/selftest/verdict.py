@@ -40,6 +40,7 @@ def judge(on: Sequence[Result], off: Sequence[Result]) -> list[Line]:
         seen = f"{len(on)} ranks with and {len(off)} without the hook of {wanted}"
         return [Line("all ranks ran", False, f"{seen}; {_MISSING}")]
     lines = [Line("all ranks ran", True, f"{len(on)} with and {len(off)} without the hook")]
+    lines.append(_results(off))
     lines.append(_calls(on))
     lines += [_losses(on, off, kind) for kind in ("ddp", "fsdp2")]
     lines.append(_graph(on))
@@ -50,6 +51,13 @@ def judge(on: Sequence[Result], off: Sequence[Result]) -> list[Line]:
 def _first(texts: Sequence[str]) -> str:
     more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
     return f"{texts[0]}{more}"
+
+
+def _results(off: Sequence[Result]) -> Line:
+    """Wrong sums without the hook are the installation's own."""
+    bad = [f"rank {r['rank']}: {text}" for r in off for text in r["calls"]["wrong_results"]]
+    bad += [f"rank {r['rank']}: graph replays gave a wrong sum" for r in off if not r["graph"]["ok"]]
+    return Line("results right without the hook", not bad, _first(bad) if bad else f"{len(off)} ranks")
 
 
 def _calls(on: Sequence[Result]) -> Line:
@@ -76,8 +84,11 @@ def _losses(on: Sequence[Result], off: Sequence[Result], kind: str) -> Line:
 
 def _graph(on: Sequence[Result]) -> Line:
     name = "graph capture untouched"
-    if "skipped" in on[0]["graph"]:
-        return Line(name, True, f"not run: {on[0]['graph']['skipped']}")
+    skipped = [r["graph"]["skipped"] for r in on if "skipped" in r["graph"]]
+    if len(skipped) == len(on):
+        return Line(name, True, f"not run: {skipped[0]}")
+    if skipped:
+        return Line(name, False, f"{len(skipped)} of {len(on)} ranks didn't run it: {skipped[0]}")
     bad = [f"rank {r['rank']}: replays gave a wrong sum" for r in on if not r["graph"]["ok"]]
     # What isn't seen isn't counted, and a pause would look for a cut among wrong counts.
     bad += [

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greyhound.cli.bundle import command
-from greyhound.report.bundle import REDACTED, redact
+from greyhound.report.bundle import REDACTED, Part, redact, write
 
 TOKEN = "ab" * 32
 
@@ -75,3 +75,13 @@ def test_named_secrets_are_removed(text):
 @given(st.text("0123456789abcdef", min_size=40, max_size=80))
 def test_long_hex_is_removed(secret):
     assert secret not in redact(f"seen {secret}.")
+
+
+def test_a_broken_archive_does_not_stay(tmp_path):
+    def parts():
+        yield Part("a", "text")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError):
+        write(tmp_path / "out.tar.gz", parts(), "top")
+    assert list(tmp_path.iterdir()) == []

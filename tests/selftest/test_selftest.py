@@ -27,7 +27,7 @@ def test_the_gpu_script_passes_on_the_standin(native: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.count("ok   ") == 7
+    assert done.stdout.count("ok   ") == 8
     assert not list(Path("/dev/shm").glob("greyhound-gpu-check.*"))
 
 

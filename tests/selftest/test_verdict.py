@@ -48,6 +48,14 @@ def break_result(on, off):
     on[1]["calls"]["wrong_results"].append("broadcast of 1")
 
 
+def break_result_without(on, off):
+    off[1]["calls"]["wrong_results"].append("broadcast of 1")
+
+
+def skip_graph_on_one(on, off):
+    on[1]["graph"] = {"ok": True, "skipped": "no GPU"}
+
+
 def break_regularity(on, off):
     on[0]["ddp"]["ok"] = False
 
@@ -68,6 +76,8 @@ def break_launches(on, off):
         (break_records, "records equal the calls made"),
         (break_result, "records equal the calls made"),
         (break_graph, "graph capture untouched"),
+        (skip_graph_on_one, "graph capture untouched"),
+        (break_result_without, "results right without the hook"),
         (break_launches, "graph capture untouched"),
     ],
 )
