@@ -176,7 +176,9 @@ def load_site(settings: Settings, path: Path = SITE_FILE) -> tuple[Settings, lis
     except FileNotFoundError:
         return settings, []
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return settings, [f"{path}: {error}; the file is ignored"]
+        # It may hold a ceiling, and one that can't be read isn't ignored (spank/ceiling.c does the same).
+        text = f"{path}: {error}; the file is ignored, and max_mode=off holds until it can be read"
+        return replace(settings, max_mode=MODES[-1]), [text]
     warnings = []
     for key, value in table.items():
         try:
