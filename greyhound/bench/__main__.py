@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-_BENCHES = tuple(f"greyhound.bench.{name}" for name in ("hook", "reader", "analyzer", "tracker", "many_ranks", "training"))
+_BENCHES = tuple(
+    f"greyhound.bench.{name}" for name in ("hook", "reader", "analyzer", "tracker", "many_ranks", "training")
+)
 
 
 def main() -> int:
