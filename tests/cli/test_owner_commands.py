@@ -168,7 +168,7 @@ def test_settings_of_a_running_job(tmp_path):
 
 def test_calls_of_a_running_job_in_files(tmp_path):
     """With a master, analyzers and Redis: recorded, moved, and analysed."""
-    job = launch(tmp_path, "-n", 2, "--", *ring_program(4000, 0.05, "--until", tmp_path / "stop"))
+    job = launch(tmp_path, "-n", 2, "--", *ring_program(4000, 0.11, "--until", tmp_path / "stop"))
 
     def greyhound(*words, code=0):
         command = [GREYHOUND, *map(str, words)]
@@ -178,7 +178,7 @@ def test_calls_of_a_running_job_in_files(tmp_path):
 
     try:
         wait_for_status(job.pid, "tracking")
-        files = greyhound("trace", "record", f"local-{job.pid}", "--seconds", 3, "-o", tmp_path / "calls").splitlines()
+        files = greyhound("trace", "record", f"local-{job.pid}", "--seconds", 6, "-o", tmp_path / "calls").splitlines()
         assert len(files) == 2
         rows = [json.loads(line) for line in greyhound("detect", "--json", *files).splitlines()]
         assert [row["n"] > 30 for row in rows] == [True, True]
