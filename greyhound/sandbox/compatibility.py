@@ -28,8 +28,8 @@ Made by `make scenarios` from the results in [compatibility.json](compatibility.
 Each row is one training with real Slurm daemons and Redis, on the stand-in for GPUs and NCCL. One GPU was made slow
 while it ran (`greyhound inject`) and healed again. *Period*: whether each iteration that Greyhound finds in each rank's
 calls is the training's next one. *Iteration time*: how far the healthy iterations found are off the training's own in
-sum, on the worst rank (limit 1%). *Delay*: iterations from the injection to the report (limit 6). *Slowdown*: reported /
-measured by the training itself (limit 15% apart). *Recovery*: iterations from the healing to the report. *Others*:
+sum, on the worst rank (limit 1%). *Delay*: iterations from the injection to the report (limit 6). *Slowdown*: reported
+/ measured by the training itself (limit 15% apart). *Recovery*: iterations from the healing to the report. *Others*:
 further episodes or alarms, the neighbour's included (none).
 """
 _COLUMNS = "| {} | nodes x ranks | period | iteration time | delay | slowdown | recovery | others | result |"
