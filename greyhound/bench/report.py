@@ -95,7 +95,8 @@ def _write_record(folder: Path, job: int, restart: int, start_s: int, rng: rando
             "step": "0",
             "restart": restart,
         }
-        lines.append(json.dumps({"episode": None, "iteration": None, "component": None, **head, **event}) + "\n")
+        whole = {**head, "kind": "", "episode": None, "iteration": None, "component": None, **event}
+        lines.append(json.dumps(whole, separators=(",", ":")) + "\n")
     (step / "events.jsonl").write_text("".join(lines))
     return len(lines)
 

@@ -9,11 +9,12 @@ from greyhound.control.events import MOST_BYTES
 from greyhound.control.files import open_to_read
 from greyhound.control.names import StepName
 from greyhound.control.status import FILE, read_status
-from greyhound.report.records import StepRecord, replay
+from greyhound.report.records import StepRecord, replay, telling
 
 EVENTS = "events.jsonl"
 UNREADABLE = "unreadable"
 _READ_BYTES = 2 * MOST_BYTES  # no log of ours is longer (events.py); its user may make one that is
+_AT_ONCE_BYTES = 2**20
 _RUN = re.compile(r"(.+)\.(\d{1,10})", re.ASCII)
 _JOB = re.compile(r"[1-9]\d{0,9}", re.ASCII)
 
@@ -26,7 +27,8 @@ def read_step(folder: str | Path, name: StepName, running: bool = False) -> Step
             facts = os.fstat(file.fileno())
             if facts.st_size > _READ_BYTES:
                 return _unreadable(name, f"{path}: {facts.st_size >> 20} MiB, no log of ours is that long")
-            state, problems = replay(line.decode(errors="replace") for line in file)
+            lines = telling(file.read().split(b"\n")) if facts.st_size < _AT_ONCE_BYTES else file
+            state, problems = replay(line.decode(errors="replace") for line in lines)
     except FileNotFoundError:
         return None
     except OSError as error:

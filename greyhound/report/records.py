@@ -4,6 +4,7 @@ Records are their users' files: whatever stands in them, a report over many jobs
 """
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,6 +17,10 @@ LATEST_S = 32_503_680_000.0  # the year 3000: what is later is no time
 MOST = 1e15
 TEXT_LETTERS, NODE_LIST_LETTERS = 200, 65_536
 ACTIONS_KEPT = 100
+_HEAD = b'{"v":%d,' % VERSION
+_END = b'"kind":"end"'
+_NOT_OVERTAKEN = re.compile(rb'"kind":"(?:end|start|verdict|action)"')
+_KIND_BEFORE = 300  # bytes: an event of ours names its kind before its data
 STILL_OPEN = "open at the record's last word"
 
 
@@ -210,6 +215,21 @@ class Replay:
             problems=tuple(problems),
             node_list=self.node_list,
         )
+
+
+def telling(lines: list[bytes]) -> list[bytes]:
+    """Of a log whose last line is its `end`, which says most: the lines that add to it, and those that look damaged."""
+    last = next((line for line in reversed(lines) if line.strip()), b"")
+    event = parse_event(last.decode(errors="replace")) if _END in last else None
+    if event is None or event.get("v") != VERSION or not isinstance(event.get("data"), dict):
+        return lines
+    return [line for line in lines if not _is_overtaken(line)]
+
+
+def _is_overtaken(line: bytes) -> bool:
+    return (
+        line.startswith(_HEAD) and line.endswith(b"}") and _NOT_OVERTAKEN.search(line, len(_HEAD), _KIND_BEFORE) is None
+    )
 
 
 def replay(lines: Iterable[str]) -> tuple[Replay, list[str]]:

@@ -12,7 +12,7 @@ from greyhound.control.names import StepName
 from greyhound.report import folders, output, table
 from greyhound.report.build import attempts, summary_of
 from greyhound.report.folders import jobs_below, read_step, steps_of
-from greyhound.report.records import STILL_OPEN
+from greyhound.report.records import STILL_OPEN, replay, telling
 from tests.report.test_build import run
 
 NAME = StepName("77", "0", 0)
@@ -150,6 +150,23 @@ def test_whatever_a_record_says_can_be_printed(tmp_path, data, kind):
     for shown in table.runs_table([attempt]):
         shown.encode()
     summary_of([step]).text().encode()
+
+
+@pytest.mark.parametrize(
+    "more", ["", '{"v":1,"kind":"verdict","episode":"e1","data":{"cause":"hot"}}\n', "{torn", '{"v":2}\n']
+)
+@pytest.mark.parametrize("end", [True, False])
+def test_what_an_end_overtakes_need_not_be_read(tmp_path, more, end):
+    path = write(tmp_path, end=False)
+    with path.open("a") as file:
+        file.write(more + "\n")
+    if end:
+        write(tmp_path)
+    lines = path.read_bytes().split(b"\n")
+    few = telling(lines)
+    assert (len(few) < len(lines)) == end
+    (one, said), (other, told) = (replay(line.decode() for line in some) for some in (lines, few))
+    assert one.record(NAME, 0, False, said) == other.record(NAME, 0, False, told)
 
 
 def test_a_log_that_is_too_long_is_not_read(tmp_path):
