@@ -70,6 +70,7 @@ class Job:
         self.answered: dict[str, Any] | None = None
         self.ab: dict[str, Any] | None = None
         self.runs: dict[str, Any] | None = None
+        self.last_fingerprint = ""
         self._unmuted = True
         self._partly_muted_since_s: float | None = None
         self._regime_s = float("-inf")
@@ -389,7 +390,7 @@ class Job:
             "settings": self.settings,
             "answered": self.answered,
             "ab": self.ab,
-            "fingerprint": self.fingerprint or None,
+            "fingerprint": self.last_fingerprint or None,
             "runs": self.runs,
             "notices": self.notices,
         }
