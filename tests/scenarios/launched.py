@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from greyhound.sandbox.watched import REPOSITORY
+from greyhound.sandbox.watched import REPOSITORY, START_TIMEOUT_S
 from tests.control.helpers import GREYHOUND, wait_for
 
 
@@ -42,7 +43,10 @@ class Launch:
 
     def record_calls(self, output: Path) -> list[dict[str, object]]:
         """`greyhound trace record` while it trains, and what `greyhound detect` makes of the files."""
-        wait_for("tracking", lambda: self.state() == "tracking")
+        until_s = time.monotonic() + START_TIMEOUT_S
+        while self.state() != "tracking":
+            assert time.monotonic() < until_s, "the ranks must be tracked"
+            time.sleep(0.2)
         command = [GREYHOUND, "trace", "record", self.name, "--seconds", "6", "-o", output]
         command += ["--record-dir", self._folder.parent]
         done = subprocess.run(command, check=True, timeout=90, stdout=subprocess.PIPE, text=True)

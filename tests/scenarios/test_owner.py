@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from greyhound.cli.ask import NOT_POSSIBLE, REFUSED
 from greyhound.sandbox.cluster import Sandbox
 from greyhound.sandbox.watched import START_TIMEOUT_S, WatchedJob
 from greyhound.trace import layout
+from tests.e2e.training import read_log
+from tests.scenarios.launched import Launch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.training]
 MUTED_WITHIN_S = 5.0
+STEPS = 600
 
 
 @pytest.fixture
@@ -73,3 +77,31 @@ def test_kill_switch_and_comparison_on_a_training(job: WatchedJob) -> None:
     assert modes(job) == {layout.GH_MODE_ON}
     assert [job.events(kind) for kind in ("suspect", "regime", "unmonitored")] == [[], [], []]
     assert len(job.events("muted")) == len(job.events("unmuted")) == 1
+
+
+@pytest.mark.usefixtures("native")
+def test_losses_are_the_same_under_a_comparison(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    if not request.config.getoption("--scenarios"):
+        pytest.skip("long: run `make scenarios`")
+    work = ["--micro-batches", "2", "--layer-ms", "10"]
+    plain = Launch(tmp_path, *work, "--json-log", str(tmp_path / "plain"), steps=STEPS, mode="off")
+    plain.said()
+    watched = Launch(tmp_path, *work, "--json-log", str(tmp_path / "watched"), steps=STEPS)
+    command = [sys.executable, "-m", "greyhound", "ab", watched.name, "--minutes", "0.5", "--json"]
+    command += ["--record-dir", str(tmp_path)]
+
+    def comparison() -> subprocess.CompletedProcess[str] | None:
+        """None as long as it is refused: the healthy time isn't known yet."""
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return None if done.returncode in (NOT_POSSIBLE, REFUSED) else done
+
+    until_s = time.monotonic() + START_TIMEOUT_S
+    while (done := comparison()) is None:
+        assert time.monotonic() < until_s, "the comparison must begin"
+        time.sleep(1.0)
+    watched.said()
+    assert done.returncode == 0, done.stderr
+    print(json.loads(done.stdout)["text"])
+    assert watched.status()["episodes"] == [] and watched.status()["iteration"]
+    losses = [[row.loss_hex for row in read_log(tmp_path / name)] for name in ("plain", "watched")]
+    assert losses[0] == losses[1] and len(losses[0]) == STEPS
