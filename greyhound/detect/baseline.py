@@ -21,6 +21,7 @@ _FALLS = 0.01  # log units by which it must fall for that, beyond its error
 _CORRECTION = 2.0  # standard errors by which the provisional level may prove too low
 _MAD_TO_DEVIATION = 1.4826
 _MEDIAN_INEFFICIENCY = 1.2533  # standard error of a normal sample's median over that of its mean
+_PLACES = np.arange(_STRETCH) - (_STRETCH - 1) / 2
 _CORRELATION_LIMIT = 0.8  # neighbours alike beyond this are another level, not jitter
 
 
@@ -142,11 +143,13 @@ class Baseline:
         return True
 
     def _estimate(self) -> None:
-        # Around the median of each stretch: a level that rises is no jitter.
+        # Around the median and the slope of each stretch: a level that rises is no jitter.
         samples = np.array(self._recent)
         whole = len(samples) > _STRETCH
         stretches = samples[len(samples) % _STRETCH :].reshape(-1, _STRETCH) if whole else samples[None]
         away = stretches - _middles(stretches)[:, None]
+        if whole:
+            away -= _slopes(away)[:, None] * _PLACES
         self._spread = _MAD_TO_DEVIATION * float(_middles(np.abs(away).reshape(1, -1))[0])
         if self._spread == 0.0:
             self._inflation = 1.0
@@ -165,3 +168,9 @@ def _middles(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     if rows.shape[1] % 2:
         return np.asarray(ordered[:, half])
     return np.asarray((ordered[:, half - 1] + ordered[:, half]) / 2)
+
+
+def _slopes(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how much each row rises an iteration: the medians of its halves apart, which spikes don't move."""
+    half = _STRETCH // 2
+    return (_middles(rows[:, half:]) - _middles(rows[:, :half])) / half

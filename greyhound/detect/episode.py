@@ -7,7 +7,9 @@ from statistics import median
 from greyhound.detect.baseline import Baseline
 from greyhound.detect.findings import Closed, Opened
 
-_SAMPLES = 1024  # times kept of an episode; longer ones are thinned out evenly
+_SAMPLES = 1024  # times kept of an episode; longer ones are thinned out
+# Thinned by the fractions of multiples of the golden ratio: every n-th iteration would meet what comes every n-th.
+_GOLDEN = (math.sqrt(5) - 1) / 2
 _WINDOWS = {5: 1, 8: 1, 12: 2, 20: 4, 40: 8}  # iterations in which an end is looked for -> how many may be slow
 _DIFFERENT_ERRORS = 5.0  # standard errors of a window's median by which it must lie below the slow level
 _REMAINDER = 0.2  # share of an episode's height that may remain when it ends
@@ -28,8 +30,8 @@ class Episode:
     def __init__(self, opened: Opened, samples: list[Sample]) -> None:
         """``samples``: the slow iterations by which it was found."""
         self.opened = opened
-        self._samples_s: list[float] = []
-        self._stride = 1
+        self._samples: list[tuple[float, float]] = []  # (fraction, seconds)
+        self._share = 1.0
         self.count = 0
         self._lost_s = 0.0
         for sample in samples:
@@ -38,11 +40,13 @@ class Episode:
     def add(self, sample: Sample) -> None:
         """The next iteration."""
         self._lost_s += sample.seconds - self.opened.healthy_s
-        if self.count % self._stride == 0:
-            self._samples_s.append(sample.seconds)
+        fraction = self.count * _GOLDEN % 1.0
+        if fraction < self._share:
+            self._samples.append((fraction, sample.seconds))
         self.count += 1
-        if len(self._samples_s) > _SAMPLES:
-            self._samples_s, self._stride = self._samples_s[::2], self._stride * 2
+        if len(self._samples) > _SAMPLES:
+            self._share /= 2
+            self._samples = [row for row in self._samples if row[0] < self._share]
 
     def end(self, recent: list[float], baseline: Baseline, opens_at: float, least: int) -> int | None:
         """Place in ``recent`` (log over healthy) from which on it is healthy again, if it is: ``least`` or more."""
@@ -64,9 +68,9 @@ class Episode:
         """The finding; ``after_s`` are the iterations from ``end`` on, which were counted before that was known."""
         healthy_s = self.opened.healthy_s
         lost_s = self._lost_s - sum(seconds - healthy_s for seconds in after_s)
-        thinned = self._stride > 1
-        slow_s = self._samples_s if thinned else self._samples_s[: len(self._samples_s) - len(after_s)]
-        slowdown = median(slow_s or self._samples_s) / healthy_s
+        samples_s = [seconds for _, seconds in self._samples]
+        slow_s = samples_s[: len(samples_s) - len(after_s)] if self._share == 1.0 else samples_s
+        slowdown = median(slow_s or samples_s) / healthy_s
         return Closed(self.opened.onset, end, reported, slowdown, max(lost_s, 0.0))
 
 

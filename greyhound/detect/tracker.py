@@ -3,23 +3,19 @@
 import math
 from collections import deque
 from dataclasses import dataclass, replace
-from statistics import median
-
-import numpy as np
 
 from greyhound.detect.baseline import Baseline
 from greyhound.detect.changepoint import Bocd
 from greyhound.detect.episode import Episode, Sample
 from greyhound.detect.findings import Closed, Finding, Minor, Opened, Regime
 from greyhound.detect.minor import MinorWatch
+from greyhound.detect.onset import HISTORY, onset
 from greyhound.detect.pauses import Pauses
-from greyhound.detect.verify import Verifier, split
+from greyhound.detect.verify import Verifier
 
 __all__ = ["Closed", "Finding", "Minor", "Opened", "Regime", "Tracker", "TrackerConfig"]
 
-_HISTORY = 64  # iterations in which an onset or an end is placed: the longest window and what was before it
-_LEAST_SLOW = 4  # iterations that an onset leaves at least: no window is shorter
-_RUN = 12  # iterations, at most, whose median is over the threshold from the onset on, in a rise or a staircase
+_HISTORY = 64  # iterations in which an end is placed: the longest window and what was before it
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,7 @@ class Tracker:
         self._minor = MinorWatch(self._config.threshold, self._config.minor_holds_s)
         self._change = Bocd()
         self._recent: deque[Sample] = deque(maxlen=_HISTORY)
+        self._earlier: deque[Sample] = deque(maxlen=HISTORY - _HISTORY)
         self._episode: Episode | None = None
         self._last_iteration: int | None = None
 
@@ -97,7 +94,7 @@ class Tracker:
             return []
         log_s = math.log(seconds)
         sample = Sample(iteration, seconds, log_s - self._baseline.level)
-        self._recent.append(sample)
+        self._keep(sample)
         # Only after the warm-up: its first value is the prior's mean, and first iterations are no guide to the level.
         newly_changed = self._change.update(sample.excess) >= self._config.change_probability
         if self._episode is not None:
@@ -120,6 +117,11 @@ class Tracker:
         self._restart()
         return findings
 
+    def _keep(self, sample: Sample) -> None:
+        if len(self._recent) == _HISTORY and self._episode is None:
+            self._earlier.append(self._recent[0])
+        self._recent.append(sample)
+
     def _learn(self, sample: Sample, log_s: float, healthy_s: float) -> list[Finding]:
         healthy = self._baseline.learn(log_s)
         if healthy is not None:
@@ -134,24 +136,19 @@ class Tracker:
         found = self._verifier.slow_level(excess, newly_changed)
         if found is None:
             return None
-        slow = recent[self._onset(excess, found[0]) :]
+        length, middle = found
+        history = [*self._earlier, *recent]
+        kept = [row.excess for row in history]
+        slow = history[onset(kept, length, middle, self._opens_at, self._baseline.spread) :]
         # The median of the window, not of all since the onset: what rose slowly is as slow as it is now.
-        slow_s = healthy_s * math.exp(found[1])
+        slow_s = healthy_s * math.exp(middle)
         opened = Opened(slow[0].iteration, sample.iteration, healthy_s, slow_s, slow_s / healthy_s)
         self._episode = Episode(opened, slow)
-        self._recent = deque(slow, maxlen=_HISTORY)
+        self._recent, self._earlier = deque(slow, maxlen=_HISTORY), deque(maxlen=HISTORY - _HISTORY)
         # Held back as possibly slow, and now known to be.
         self._baseline.forget_pending()
         self._minor.interrupt()
         return opened
-
-    def _onset(self, excess: list[float], length: int) -> int:
-        """Where the slow level of the last ``length`` iterations began: the change point, or where a rise crossed."""
-        start = split(np.array(excess))
-        last = len(excess) - min(length, _LEAST_SLOW)
-        while start < last and median(excess[start : start + _RUN]) < self._opens_at:
-            start += 1
-        return min(start, last)
 
     def _watch_recovery(self, episode: Episode, sample: Sample) -> list[Finding]:
         episode.add(sample)

@@ -23,24 +23,26 @@ _EVIDENT_DEVIATIONS = 3.0
 # explains: deviations, times the threshold.
 _GROSS_LEAST, _GROSS_DEVIATIONS, _GROSS_THRESHOLDS = 4, 6.0, 2.0
 # Evaluations and checkpoints are a few iterations high above the rest: the higher, the longer it must last.
-_LEAST = ((math.log(1.75), 7), (0.0, 5))
+_LEAST = ((math.log(1.75), 9), (0.0, 5))
 # A job whose first evaluation may be still to come must show one more, if it is as high as those are.
 _PAUSE_HEIGHT = math.log(1.4)
 # After an iteration far longer still (an evaluation, a checkpoint) some slow ones may follow: cold caches, a disk.
 _FAR, _FAR_TIMES, _LEAST_AFTER = math.log(1.75), 3.0, 8
 _YOUNG, _YOUNG_LEAST = 256, 6
 _LEEWAY_DEVIATIONS = 0.25  # how far below the middle of the shift a slow iteration may lie
-# How far from the level an iteration may lie and belong to it: share of its height, or deviations. Short windows are
-# stricter, since there the heights are all that tells a level from some pauses in a row.
-_WITHIN_SHORT, _WITHIN_LONG = (0.3, 3.0), (0.5, 3.0)
+# How far from the level an iteration may lie and belong to it, in windows up to a length: share of its height, or
+# deviations. Short windows are stricter, since there the heights are all that tells a level from spikes in a row.
+_WITHIN = ((6, (0.12, 4.0)), (_SHORT, (0.3, 3.0)), (math.inf, (0.5, 3.0)))
 _TIGHT = 0.12  # and how far where one of them is taken on trust
 _NEW_ERRORS = 5.0  # standard errors of the window's median by which it must be above what was usual before
 _BEYOND_ERRORS = 3.0  # or else above the threshold: a level that crept up to it
-_RAISED = 0.35  # share of the threshold that was usual before, from which a short window must be beyond it like that
+_RAISED = 0.35  # share of the threshold that was usual before, from which chance alone reaches it now and then
+_BEYOND_RAISED = 3.5  # standard errors above the threshold that are asked then
+_LATELY = 16  # iterations right before the window; they count as before, too
+_RISING = 0.3  # share of the shift that they must have come up already in a rise or a staircase
+_BEYOND_RISING = 1.0  # standard errors that are asked there: it will go on
 _CHANCE = 1e-6  # probability of so many slow iterations if they were as rare as before; once in 500 jobs of 2,000
 _GRADUAL = 0.6  # share of the shift that was usual before, from which slow iterations are no surprise at all
-
-_TIE = 1e-9  # log units: costs that differ by less are equal but for rounding, which the unit of time decides
 
 
 class Verifier:
@@ -64,18 +66,21 @@ class Verifier:
                 return None
             window = recent[-length:]
             middle = median(window)
-            if middle <= self._opens_at + self._standard_errors * self._error(length):
+            sure = self._standard_errors if length <= _SHORT else min(_BEYOND_RISING, self._standard_errors)
+            if middle <= self._opens_at + sure * self._error(length):
                 continue
             self._complete_first(window, middle)
-            window.sort()
-            if length <= _SHORT and not newly_changed and window[0] < _EVIDENT_DEVIATIONS * self._baseline.spread:
+            if length <= _SHORT and not newly_changed and min(window) < _EVIDENT_DEVIATIONS * self._baseline.spread:
                 continue
             before = self._baseline.recent_excess() if before is None else before
             usual = max(float(np.median(before)), 0.0)
-            far = max(recent[-max(length, _LEAST_AFTER) :]) > max(_FAR, _FAR_TIMES * middle)
-            least = max(self._least(middle), _LEAST_AFTER if far else 0)
+            far = _since_far(recent[-max(length, _LEAST_AFTER) :], middle)
+            if far is not None and far < _LEAST_AFTER:
+                continue
+            least = self._least(middle) if far is None else max(self._least(middle), _LEAST_AFTER)
+            lately = median(recent[-length - _LATELY : -length] or [0.0])
             alike = self._alike(window, middle, usual, fast_allowed)
-            if alike >= least and self._is_new(window, middle, usual, before):
+            if alike >= least and self._is_new(window, middle, usual, lately, before):
                 return length, middle
         return None
 
@@ -90,13 +95,14 @@ class Verifier:
         return math.hypot(self._baseline.median_error(length), self._baseline.level_error())
 
     def _alike(self, window: list[float], middle: float, usual: float, fast_allowed: int) -> int:
-        """How many iterations of a window (sorted) are about as slow; 0 if not nearly all are slow."""
+        """How many iterations of a window are about as slow; 0 if not nearly all are slow."""
         spread, short = self._baseline.spread, len(window) <= _SHORT
+        ordered = sorted(window)
         gradual = not short and usual > _GRADUAL * middle
         floor = (middle + (0.0 if gradual else usual)) / 2 - _LEEWAY_DEVIATIONS * spread
-        if window[fast_allowed] <= floor or window[len(window) // 3] <= self._opens_at:
+        if ordered[fast_allowed] <= floor or ordered[len(window) // 3] <= self._opens_at:
             return 0
-        share, deviations = _WITHIN_SHORT if short else _WITHIN_LONG
+        share, deviations = next(value for length, value in _WITHIN if len(window) <= length)
         within = max(share * middle, deviations * spread)
         return sum(abs(excess - middle) <= within for excess in window)
 
@@ -110,13 +116,17 @@ class Verifier:
             least = max(least, _YOUNG_LEAST)
         return max(least, self._pauses.longest_like(middle) + 2)
 
-    def _is_new(self, window: list[float], middle: float, usual: float, before: Array) -> bool:
+    def _is_new(self, window: list[float], middle: float, usual: float, lately: float, before: Array) -> bool:
         """Whether the window stands out against what the job did ``before``, in height and in how often it is slow."""
         length = len(window)
         risen = middle - usual > _NEW_ERRORS * self._baseline.median_error(length)
-        beyond = middle > self._opens_at + _BEYOND_ERRORS * self._error(length)
-        raised = length <= _SHORT and usual > _RAISED * self._opens_at
-        if not beyond and (raised or not risen):
+        beyond, error = middle - self._opens_at, self._error(length)
+        raised = max(usual, lately) > _RAISED * self._opens_at
+        if beyond <= _BEYOND_ERRORS * error and not risen:
+            return False
+        rising = length > _SHORT and lately - usual > _RISING * (middle - usual)
+        sure = (_BEYOND_RISING if rising else _BEYOND_RAISED) if raised else self._standard_errors
+        if beyond <= sure * error:
             return False
         if length > _SHORT and usual > _GRADUAL * middle:
             return True
@@ -132,18 +142,10 @@ def at_least(successes: int, trials: int, probability: float) -> float:
     )
 
 
-def split(values: Array, least: int = 3) -> int:
-    """Where ``values`` change level: the start of the second part, at least ``least`` long, so that the medians of
-    both parts fit best (least absolute deviations, which spikes don't move). 0 if one level fits as well."""
-    best, where = _deviation(values), 0
-    for at in range(least, len(values) - least + 1):
-        cost = _deviation(values[:at]) + _deviation(values[at:])
-        if cost < best - _TIE:
-            best, where = cost, at
-    return where
+def _since_far(recent: list[float], middle: float) -> int | None:
+    """Iterations since one far longer than the level ``middle`` (an evaluation, a checkpoint); None if there's none.
 
-
-def _deviation(values: Array) -> float:
-    ordered = np.sort(values)
-    half = len(ordered) // 2
-    return float(ordered[len(ordered) - half :].sum() - ordered[:half].sum())
+    Slow ones behind it (cold caches, a busy disk) prove nothing before they are many.
+    """
+    limit = max(_FAR, _FAR_TIMES * middle)
+    return next((behind for behind, excess in enumerate(reversed(recent)) if excess > limit), None)

@@ -182,3 +182,23 @@ def test_offline_answer_to_a_prefix_is_the_prefix_of_the_answer(shape, spread, s
         [row for row in episodes if row[1] < cut],
         [row for row in minor if row.reported < cut],
     )
+
+
+def test_pauses_are_remembered_among_frequent_slow_runs():
+    series = neighbours_alike(4000, 0.03, 0.6, 3)
+    for start in range(700, 4000, 700):
+        series[start : start + 12] *= 1.8
+    assert [row.onset // 700 for row in opened(series)] == [1, 2]
+
+
+def test_spikes_in_a_row_are_no_level():
+    series = jitter(1000, 0.003)
+    series[500:505] *= (1.32, 1.32, 1.38, 1.44, 1.40)
+    assert opened(series) == []
+
+
+def test_far_longer_iteration_among_slow_ones_proves_nothing():
+    series = jitter(600, 0.02, 2)
+    series[499:508] *= (1.1, 1.06, 1.1, 1.1, 1.08, 1.2, 13.0, 1.22, 1.25)
+    series[508] *= 1.25
+    assert opened(series) == []

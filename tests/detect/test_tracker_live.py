@@ -23,7 +23,7 @@ def test_large_shifts_need_four_iterations_and_small_ones_five(slowdown, iterati
 
 
 def test_a_log_is_given_more_time_for_what_may_be_an_evaluation():
-    assert delay(2.0, 0.01, TrackerConfig()) == 7
+    assert delay(2.0, 0.01, TrackerConfig()) == 9
 
 
 def test_noise_is_no_shift_whatever_the_patience():
