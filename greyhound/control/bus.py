@@ -29,6 +29,9 @@ class Bus(Protocol):
     def read(self, stream: str, wait_s: float = 0.0) -> list[str]:
         """Messages since the last read of this stream by this object, oldest first; waits at most `wait_s`."""
 
+    def others(self) -> int:
+        """How many other connections the server has now: one a living analyzer (for the master)."""
+
     def beat(self) -> None:
         """Say that the master lives; holds for HEARTBEAT_EXPIRY_MS."""
 
@@ -57,6 +60,10 @@ class MemoryBus:
         found = self._streams.get(stream, [])[start:]
         self._cursors[stream] = start + len(found)
         return found
+
+    def others(self) -> int:
+        """See Bus; in one process nobody is lost."""
+        return 1
 
     def beat(self) -> None:
         """See Bus."""
@@ -159,6 +166,11 @@ class RedisBus:
             if entries:
                 self._cursors[stream] = entries[-1][0]
         return texts
+
+    def others(self) -> int:
+        """See Bus."""
+        with self._call():
+            return int(self._client.info("clients")["connected_clients"]) - 1
 
     def beat(self) -> None:
         """See Bus."""

@@ -27,7 +27,7 @@ from greyhound.control.status import FILE, StatusWriter
 from greyhound.control.stopper import END_S, PARENT_DIED, Stopper, leave
 from greyhound.control.summary import Gathered
 
-DRAIN_S = 0.8
+DRAIN_S, DRAIN_READ_S = 0.8, 0.1
 ROUND_S = 0.2
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0
@@ -184,9 +184,13 @@ class Master:
         deadline_s = time.monotonic() + DRAIN_S
         while bus is not None and self._heard - self._gone and time.monotonic() < deadline_s:
             try:
-                for text in bus.read("up", 0.1):
-                    self.take(text)
+                alone = bus.others() == 0  # whoever says nothing any more has died
+                texts = bus.read("up", 0.0 if alone else DRAIN_READ_S)
             except BusError:
+                return
+            for text in texts:
+                self.take(text)
+            if alone and not texts:
                 return
 
     def finish(self, reason: str, left_s: float = COMMENT_S) -> None:

@@ -20,6 +20,14 @@ from greyhound.control.redis_server import Site
 
 PREFIX = "gh:0.1.0.0:"
 HOST = "127.0.0.1"
+CONNECTED = """
+import socket, sys, time
+kept = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+kept.sendall(b"PING\\r\\n")
+kept.recv(1)
+print("there", flush=True)
+time.sleep(60)
+"""
 
 
 @pytest.fixture
@@ -148,6 +156,26 @@ def test_redis_dies_with_its_parent(token, tmp_path):
     while os.path.exists(f"/proc/{pid}/exe") and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not os.path.exists(f"/proc/{pid}/exe")
+
+
+def others(server, wanted):
+    """Redis notices at its next turn that somebody came or went."""
+    end_s = time.monotonic() + 10
+    while server.bus.others() != wanted:
+        assert time.monotonic() < end_s, f"{server.bus.others()} others, not {wanted}"
+    return True
+
+
+def test_the_master_knows_who_is_still_connected(token, server):
+    assert others(server, 0)
+    link = subprocess.Popen([sys.executable, "-c", CONNECTED, str(server.port)], stdout=subprocess.PIPE)
+    try:
+        assert link.stdout.readline() == b"there\n"
+        assert others(server, 1)
+    finally:
+        link.kill()
+        link.communicate()
+    assert others(server, 0)
 
 
 class BrokenBus(MemoryBus):

@@ -184,3 +184,14 @@ def test_a_death_that_is_mended_is_told_once(tmp_path):
         bench.master.tell("redis-server died: signal 9; started again")
     assert heard.lines == ["redis-server died: signal 9; started again"]
     assert heard.lines[0] in bench.master.job.notices
+
+
+def test_nobody_waits_for_the_goodbye_of_an_analyzer_that_died(tmp_path, monkeypatch):
+    bench = Bench(tmp_path)
+    bench.send(Hello("n1", "host", 1))
+    bench.master.round(bench.bus, 0.0)
+    bench.send(IterationBatch("tracking", [sample(0, 44, 1.5)]))
+    monkeypatch.setattr(bench.bus, "others", lambda: 0)
+    monkeypatch.setattr(master_module, "DRAIN_S", 1e9)
+    bench.master.drain(bench.bus)
+    assert bench.master.job.nodes[0].samples, "what it has said before is heard"
