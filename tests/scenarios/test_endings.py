@@ -7,6 +7,7 @@ The delay is the median over the pairs of the time from the end of the last task
 import concurrent.futures
 import os
 import random
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,7 @@ from tests.scenarios.endings_page import add_pairs
 pytestmark = pytest.mark.cluster
 EACH = int(os.environ.get("ENDINGS", "10"))
 MOST_DELAY_MS = 100
+TICK_S, A_TICK = 30, 2  # how often slurmctld looks for jobs beyond their limit, and how many pairs are to be then
 AT_ONCE = int(os.environ.get("ENDINGS_AT_ONCE", "4"))
 
 
@@ -31,20 +33,25 @@ def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
 
 
 def pair(bed: Bed, way: Way) -> tuple[Ending, Ending]:
-    """(watched, bare), one after the other, which first is chance."""
+    """(watched, bare), one after the other, which first is chance; at its own moment, for two cores' sake."""
+    time.sleep(random.uniform(0, AT_ONCE))
     found = {watched: end_once(bed, way, watched) for watched in random.sample([True, False], 2)}
     return found[True], found[False]
 
 
 def pairs(bed: Bed, way: Way) -> list[tuple[Ending, Ending]]:
-    """Some at once; those that wait for Slurm's clock all at once, with and without us."""
+    """Some at once; of those that wait for Slurm's clock a few for each of its ticks, with and without us."""
     if way.waits_s <= 60:
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(lambda _: pair(bed, way), range(EACH)))
-    at_once = min(EACH, 7)  # a node has room for 16
-    with concurrent.futures.ThreadPoolExecutor(2 * at_once) as pool:
-        found = list(pool.map(lambda watched: end_once(bed, way, watched), [True, False] * EACH))
-    return list(zip(found[::2], found[1::2], strict=True))
+
+    def later(number: int, watched: bool) -> Ending:
+        time.sleep(TICK_S * (number // A_TICK))
+        return end_once(bed, way, watched)
+
+    with concurrent.futures.ThreadPoolExecutor(2 * EACH) as pool:
+        both = [(pool.submit(later, number, True), pool.submit(later, number, False)) for number in range(EACH)]
+    return [(watched.result(), bare.result()) for watched, bare in both]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
