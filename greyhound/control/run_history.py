@@ -36,10 +36,12 @@ class RunHistory:
         fingerprint = self._job.fingerprint
         if fingerprint != self._candidate or not fingerprint:
             self._candidate, self._since_s = fingerprint, now_s
-            self._job.last_fingerprint = fingerprint or self._job.last_fingerprint
             return
-        settled = abs(now_s - self._since_s) >= SETTLED_S and self._job.iteration >= FIRST_ITERATION
-        if self._book is None or not settled or self._job.disturbance(now_s):
+        if abs(now_s - self._since_s) < SETTLED_S:  # at the begin and at the end the ranks are not all there
+            return
+        self._job.last_fingerprint = fingerprint
+        known = self._job.iteration >= FIRST_ITERATION
+        if self._book is None or not known or self._job.disturbance(now_s):
             return
         self._latest = self._record(now_s)
         # A run whose work changes counts once for each kind of work.
