@@ -3,9 +3,8 @@
 import subprocess
 import sys
 
-_BENCHES = tuple(
-    f"greyhound.bench.{name}" for name in ("hook", "reader", "analyzer", "tracker", "many_ranks", "training")
-)
+_NAMES = ("hook", "reader", "analyzer", "tracker", "many_ranks", "training", "period", "period_fuzz")
+_BENCHES = tuple(f"greyhound.bench.{name}" for name in _NAMES)
 
 
 def main() -> int:

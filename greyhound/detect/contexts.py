@@ -12,6 +12,8 @@ Symbols = NDArray[np.uint64]
 _FACTOR = 0x9E3779B97F4A7C15  # odd, so that no bit is lost
 _WORD = 2**64 - 1
 _HALF = np.uint64(32)
+SIZE = np.uint64(2**32 - 1)
+"""The part of a symbol that is of the size only."""
 _SAMPLE_STEP, _FREQUENT_PARTS = 61, 512
 
 

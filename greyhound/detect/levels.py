@@ -13,11 +13,12 @@ from greyhound.detect.contexts import Symbols
 
 Ints = NDArray[np.int64]
 
-_LOG_CALLS = 1
+_LOG_CALLS, _FEW_CALLS = 1, 3
 _BATCH_SYMBOLS, _LONE_CALLS = 2, 2
 _LOG_STEP, _MAX_MICRO_BATCHES = 5, 64
 _MAIN_EXPLAINED, _ALL_EQUAL, _LESS_EQUAL = 0.5, 0.95, 0.5
 _BATCHES_IN_A_ROW = 5
+_PAUSE, _SAME_PAUSE, _LONGER_PAUSE = 3.0, 1.5, 2.5
 _EVALUATION_SHARE = 0.3  # of the calls in an evaluation that an iteration has, too
 
 
@@ -54,13 +55,14 @@ class _Extras:
     surplus: int  # calls of the fine level's own symbols
     foreign_symbols: int
     foreign_calls: int
-    span: int  # calls from the first foreign one to the last, cyclic
+    places: int  # where foreign ones are close together
+    span: int  # calls from the first foreign one to the last at each place, cyclic
     inside: int  # of these such as the fine level has, too
     once_a_batch: bool  # all foreign symbols are equally many
     lone_calls: int  # foreign ones that are few among many others: left out above
 
 
-def iteration_level(symbols: Symbols, levels: list[Level]) -> Level:
+def iteration_level(symbols: Symbols, t_ns: Ints, levels: list[Level]) -> Level:
     """The iteration among verified levels (finest first)."""
     # Evaluations and logs that fall together now and then make a coarse level whose segments are rarely the same.
     equal = max((level.equal for level in levels if level.explained >= _MAIN_EXPLAINED), default=0.0)
@@ -68,28 +70,60 @@ def iteration_level(symbols: Symbols, levels: list[Level]) -> Level:
         levels = [level for level in levels if level.equal >= _LESS_EQUAL]
     chosen = levels[-1]
     for finer in reversed(levels[:-1]):
-        if is_multiple(symbols, finer, chosen):
+        if is_multiple(symbols, t_ns, finer, chosen):
             chosen = finer
     return chosen
 
 
-def is_multiple(symbols: Symbols, fine: Level, coarse: Level) -> bool:
+def is_multiple(symbols: Symbols, t_ns: Ints, fine: Level, coarse: Level) -> bool:
     """Whether ``coarse`` is a number of iterations ``fine``, with at most a log or an evaluation in between."""
     extras = _extras(fine.segment(symbols), coarse.segment(symbols))
     if extras.repeats < 2:
         return False
     if extras.foreign_calls == 0 or extras.lone_calls > _LONE_CALLS:
         return extras.foreign_calls == extras.surplus == 0
+    if 1 <= extras.foreign_calls <= _FEW_CALLS and extras.surplus == 0:
+        stepped = step_in_each(symbols, t_ns, fine, coarse)
+        if stepped is not None:
+            return stepped
     if extras.surplus <= 1 and extras.foreign_symbols <= _BATCH_SYMBOLS:
         if extras.foreign_calls <= _LOG_CALLS:
             # Both a log and the norm of accumulated gradients look like this; people log every 10, not 8 or 16.
-            return fine.calls >= 2 and _is_round(extras.repeats)
+            return _is_round(extras.repeats)
         in_a_row = extras.span <= extras.foreign_calls + 2
         return in_a_row and extras.foreign_calls >= _BATCHES_IN_A_ROW * extras.foreign_symbols
     rest = coarse.calls - extras.span - extras.repeats * fine.calls
     forward_only = extras.inside >= _EVALUATION_SHARE * extras.span and 2 * extras.surplus >= extras.inside
     batch_calls = extras.span * extras.foreign_symbols / extras.foreign_calls
-    return forward_only and extras.once_a_batch and batch_calls <= fine.calls and abs(rest) <= fine.calls
+    return (
+        forward_only and extras.once_a_batch and batch_calls <= fine.calls and abs(rest) <= extras.places * fine.calls
+    )
+
+
+def step_in_each(symbols: Symbols, t_ns: Ints, fine: Level, coarse: Level) -> bool | None:
+    """Whether the pause at the place of a few extra calls is in each of the fine segments, or (False) only there.
+
+    A pause in each is the optimiser's step: an iteration is the fine level, and the calls are a log. None: not clear.
+    """
+    begin = int(coarse.ends[coarse.modal]) + 1
+    end = int(coarse.ends[coarse.modal + 1]) + 1 + fine.calls  # what follows an extra call at the very end
+    segment, gap = symbols[begin:end], np.diff(t_ns[begin:end])
+    own = np.flatnonzero(np.isin(segment, np.unique(fine.segment(symbols))))
+    apart = np.flatnonzero(np.diff(own) > 1)
+    if len(apart) == 0:
+        return None
+    before, after = int(own[apart[0]]), int(own[apart[0] + 1])
+    same = np.arange(before % fine.calls, before, fine.calls)
+    same = same[(segment[same] == segment[before]) & (segment[same + 1] == segment[after])]
+    if len(same) == 0:
+        return None
+    usual, elsewhere = float(np.median(gap)), float(np.median(gap[same]))
+    here = float(gap[before:after].sum()) - usual * (after - before - 1)
+    if elsewhere >= _PAUSE * usual and here <= _SAME_PAUSE * elsewhere:
+        return True
+    if here >= _PAUSE * usual and here >= _LONGER_PAUSE * elsewhere:
+        return False
+    return None
 
 
 def _is_round(number: int) -> bool:
@@ -107,18 +141,30 @@ def _extras(fine: Symbols, coarse: Symbols) -> _Extras:
     beyond = np.flatnonzero(~is_known)
     foreign = beyond[_frequent(coarse[beyond])]
     if len(foreign) == 0:
-        return _Extras(repeats, surplus, 0, 0, 0, 0, False, 0)
+        return _Extras(repeats, surplus, 0, 0, 0, 0, 0, False, len(beyond))
     gaps = np.diff(foreign, append=foreign[0] + len(coarse))
-    span = len(coarse) - int(gaps.max()) + 1
+    wide = gaps[gaps > min(len(fine), gaps.max() - 1)]
+    span = len(coarse) - int((wide - 1).sum())
     often = np.unique(coarse[foreign], return_counts=True)[1]
     equal = bool(np.ptp(often) <= 1)
     return _Extras(
-        repeats, surplus, len(often), len(foreign), span, span - len(foreign), equal, len(beyond) - len(foreign)
+        repeats=repeats,
+        surplus=surplus,
+        foreign_symbols=len(often),
+        foreign_calls=len(foreign),
+        places=len(wide),
+        span=span,
+        inside=span - len(foreign),
+        once_a_batch=equal,
+        lone_calls=len(beyond) - len(foreign),
     )
 
 
 def _frequent(symbols: Symbols) -> NDArray[np.bool_]:
     """All but the lone ones among frequent ones: a log beside an evaluation."""
     _, which, count = np.unique(symbols, return_inverse=True, return_counts=True)
-    frequent: NDArray[np.bool_] = count[which] * _BATCHES_IN_A_ROW > count.max(initial=0)
+    most = count.max(initial=0)
+    frequent: NDArray[np.bool_] = count[which] * _BATCHES_IN_A_ROW > most
+    if most > 2:
+        frequent &= count[which] > 1
     return frequent

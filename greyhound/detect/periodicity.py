@@ -12,14 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from greyhound.detect.contexts import Symbols, contains, contexts, kinds, ragged_kinds, rare, without_sizes
+from greyhound.detect.contexts import SIZE, Symbols, contains, contexts, kinds, ragged_kinds, rare, without_sizes
 from greyhound.detect.levels import Ints, Level, iteration_level
 
 MATCH_SHARE = 0.95  # the paper's M (section 4.2)
 _MIN_SEGMENTS = 3
 # How often a period must have been seen in which no micro-batches show, for it may be one itself, or a layer, which are
 # quick; not so often if it is many calls, more often if it has hardly a symbol of its own.
-_FLAT_SEGMENTS, _FLAT_CALLS = ((0, 512), (30_000_000, 12), (100_000_000, 8)), 1 << 15  # from so many ns on
+_FLAT_NS, _FLAT_SEGMENTS, _FLAT_CALLS = 20e9, ((0, 512), (30_000_000, 128), (100_000_000, 32)), 1 << 17
+_GRADIENT_SIZES, _NESTED_SIZES, _GRADIENT_SEGMENTS, _GRADIENT_NS = 3, 2, 5, 100_000_000
+_FEWEST_FLAT = 8
 _INTERRUPTED = 3  # so many times as often if never without an interruption
 _PLAIN_SEGMENTS = ((0, 2048), (5_000_000, 512), (500_000_000, 48))
 _LAYER_NS = 30_000_000
@@ -87,10 +89,10 @@ def find_pattern(
     """
     if len(symbols) < 2 * min_segments:
         return None
-    found = _search(symbols, np.empty(0, np.uint64), min_segments)
+    found = _search(symbols, t_ns, np.empty(0, np.uint64), min_segments)
     if found is None or found.level.own < 2 or found.level.explained < _EXPLAINED_SHARE:
         ragged = ragged_kinds(symbols[-_SORTED_CALLS:], _RAGGED_SIZES)
-        other = _search(symbols, ragged, min_segments) if len(ragged) else None
+        other = _search(symbols, t_ns, ragged, min_segments) if len(ragged) else None
         if other is not None and (found is None or other.level.calls > found.level.calls):
             found = other
     if found is None or not _seen_enough(found, t_ns, patient):
@@ -105,11 +107,32 @@ def _seen_enough(found: _Found, t_ns: Ints, patient: bool) -> bool:
     took_ns = _usual_ns(level, t_ns)
     if level.own < 2 and found.finer is None:
         return level.good >= _wanted(_PLAIN_SEGMENTS, took_ns)
-    nested = found.micro_batch is not None and _usual_ns(found.micro_batch, t_ns) >= _LAYER_NS
-    if nested or not patient:
+    if not patient:
         return True
-    wanted = min(_wanted(_FLAT_SEGMENTS, took_ns), max(_FLAT_CALLS // level.calls, _MIN_SEGMENTS))
+    nested = found.micro_batch is not None and _usual_ns(found.micro_batch, t_ns) >= _LAYER_NS
+    if took_ns >= _GRADIENT_NS and _has_gradients(level.segment(found.symbols), found.micro_batch is not None):
+        wanted = _MIN_SEGMENTS if nested else _GRADIENT_SEGMENTS
+    else:
+        wanted = int(np.clip(_FLAT_NS / max(took_ns, 1), _FEWEST_FLAT, _wanted(_FLAT_SEGMENTS, took_ns)))
+        wanted = min(wanted, _FEWEST_FLAT) if nested and took_ns >= _GRADIENT_NS else wanted
+        wanted = min(wanted, max(_FLAT_CALLS // level.calls, _MIN_SEGMENTS))
     return level.run >= wanted or level.good >= _INTERRUPTED * wanted
+
+
+def _has_gradients(segment: Symbols, nested: bool) -> bool:
+    """Whether only a whole iteration looks like this: with buckets of gradients, or with weights and a norm.
+
+    Buckets come in several sizes, each once and of no other kind of call, unlike activations. Sharded weights and
+    gradients are two kinds of call (or more), each in several sizes; what is reduced at the end of all has a size of
+    its own, once. ``nested``: smaller repetitions show in it, so that two such sizes do.
+    """
+    known, count = np.unique(segment, return_counts=True)
+    _, which, kinds_of_size = np.unique(known & SIZE, return_inverse=True, return_counts=True)
+    lone = known[(kinds_of_size[which] == 1) & (count == 1)]
+    if len(lone) >= (_NESTED_SIZES if nested else _GRADIENT_SIZES):
+        return True
+    sizes_of_kind = np.unique(kinds(known), return_counts=True)[1]
+    return len(lone) > 0 and int((sizes_of_kind >= 2).sum()) >= 2
 
 
 def _usual_ns(level: Level, t_ns: Ints) -> float:
@@ -120,7 +143,7 @@ def _wanted(segments_from: tuple[tuple[int, int], ...], took_ns: float) -> int:
     return min(segments for least_ns, segments in segments_from if took_ns >= least_ns)
 
 
-def _search(symbols: Symbols, ragged: Symbols, min_segments: int) -> _Found | None:
+def _search(symbols: Symbols, t_ns: Ints, ragged: Symbols, min_segments: int) -> _Found | None:
     """The iteration of the stream, sizes of the ``ragged`` kinds left out; None if no level is verified."""
     compared = without_sizes(symbols, ragged)
     if len(ragged) == 0:
@@ -132,7 +155,7 @@ def _search(symbols: Symbols, ragged: Symbols, min_segments: int) -> _Found | No
             levels = [level for level in _levels(compared, _WIDTHS, _ALL_RAGGED_SEGMENTS) if level.calls >= 2]
     if not levels:
         return None
-    level = iteration_level(compared, levels)
+    level = iteration_level(compared, t_ns, levels)
     parts = [finer for finer in levels if 2 * finer.calls <= level.calls]
     with_own = [finer for finer in parts if finer.own >= 2]
     return _Found(level, parts[-1] if parts else None, with_own[-1] if with_own else None, compared, ragged)
@@ -171,7 +194,7 @@ def _groups(context: Symbols, min_segments: int, anchors: NDArray[np.bool_] | No
     ordered, order = ordered[order], places[order]
     begin = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))[: len(order)]
     count = np.diff(begin, append=len(order))
-    if len(order) and count.max() < 2:
+    if len(places) == len(context) and count.max(initial=0) < 2:
         return None
     first = order[begin]
     least = 2 if len(context) >= 2 * _LONG_CALLS else min_segments + 1

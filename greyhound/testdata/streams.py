@@ -52,6 +52,8 @@ class Disturbances:
     Every ``evaluate_every`` iterations an evaluation of ``evaluate_batches``, each ``evaluate_s`` long; every
     ``pause_every`` a pause of ``pause_s`` without calls; every ``log_every`` one more call (of 64 bytes) at the end.
     ``reordered``: this share of the calls comes up to ``reorder_distance`` places late, as between two threads.
+    ``step_share``: each iteration begins with this share of its time without calls, the optimiser's step of the one
+    before.
     """
 
     evaluate_every: int = 0
@@ -62,6 +64,7 @@ class Disturbances:
     log_every: int = 0
     reordered: float = 0.0
     reorder_distance: int = 3
+    step_share: float = 0.0
 
 
 def iteration_seconds(count: int, mean_s: float = 1.0, jitter: float = 0.03, seed: int = 0) -> NDArray[np.float64]:
@@ -95,7 +98,7 @@ def make_stream(
             if phase.ragged:
                 body = phase.iteration(rng)
             number += 1
-            writer.iteration(_with_log(body, what, number), float(times_s[number - 1]))
+            writer.iteration(_with_log(body, what, number), float(times_s[number - 1]), what.step_share)
             _interrupt(writer, phase, what, number, rng)
     return writer.finish(what, rng)
 
@@ -129,14 +132,15 @@ class _Writer:
         self._interrupted = False
         self._lengths: list[int] = []
 
-    def _spread(self, body: Calls, seconds: float) -> None:
+    def _spread(self, body: Calls, seconds: float, step_share: float = 0.0) -> None:
         self._calls.append(body)
-        self._times_s.append(self._now_s + np.arange(1, len(body) + 1) / max(len(body), 1) * seconds)
+        part = np.arange(1, len(body) + 1) / max(len(body), 1)
+        self._times_s.append(self._now_s + (step_share + (1 - step_share) * part) * seconds)
         self._length += len(body)
         self._now_s += seconds
 
-    def iteration(self, body: Calls, seconds: float) -> None:
-        self._spread(body, seconds)
+    def iteration(self, body: Calls, seconds: float, step_share: float) -> None:
+        self._spread(body, seconds, step_share)
         self._ends.append(self._length - 1)
         self._lengths.append(len(body))
         self._disturbed.append(self._interrupted)

@@ -86,10 +86,12 @@ def fsdp_iteration(layers):
 
 
 def encode(calls, seed=0):
-    """Symbols of calls: a random one for each distinct call, as a hash is."""
-    known = {}
-    ids = [known.setdefault(call, len(known)) for call in calls]
-    return np.random.default_rng(seed).integers(1, 2**63, size=len(known) + 1, dtype=np.uint64)[ids]
+    """Symbols of calls, halves of random numbers: one for the operation, communicator and peer, one for the size."""
+    kinds, sizes = {}, {}
+    upper = [kinds.setdefault((op, comm, peer), len(kinds)) for op, comm, _, peer in calls]
+    lower = [sizes.setdefault(size, len(sizes)) for _, _, size, _ in calls]
+    halves = np.random.default_rng(seed).integers(1, 2**32, size=len(kinds) + len(sizes) + 1, dtype=np.uint64)
+    return halves[upper] << np.uint64(32) | halves[len(kinds) :][lower]
 
 
 @dataclass
