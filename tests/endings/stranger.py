@@ -16,7 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
+ONCE = Retry(NoBackoff(), 0)  # redis-py would take each refusal for a bad connection, and wait
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 GUESSES = ("", "greyhound", "password", "0" * 64, "f" * 64)
 COMMANDS = (
@@ -76,11 +79,11 @@ def on_process(pid: int) -> Iterator[tuple[str, Callable[[], object]]]:
 
 def on_redis(port: int, prefix: str) -> Iterator[tuple[str, Callable[[], object]]]:
     def ask(command: str) -> object:
-        with contextlib.closing(redis.Redis(port=port, socket_timeout=2, protocol=2)) as client:
+        with contextlib.closing(redis.Redis(port=port, socket_timeout=2, protocol=2, retry=ONCE)) as client:
             return client.execute_command(*command.format(prefix=prefix).split())
 
     def log_in(user: str, password: str) -> object:
-        with contextlib.closing(redis.Redis(port=port, socket_timeout=2, protocol=2)) as client:
+        with contextlib.closing(redis.Redis(port=port, socket_timeout=2, protocol=2, retry=ONCE)) as client:
             answer = client.execute_command("AUTH", user, password)
             # The default user needs no password: what matters is what it may do then.
             return answer if user == "greyhound" else client.execute_command("KEYS", "*")
