@@ -18,6 +18,7 @@ _BATCH_SYMBOLS, _LONE_CALLS = 2, 2
 _LOG_STEP, _MAX_MICRO_BATCHES = 5, 64
 _MAIN_EXPLAINED, _ALL_EQUAL, _LESS_EQUAL = 0.5, 0.95, 0.5
 _BATCHES_IN_A_ROW = 5
+_STRAYED, _STRAYED_OF = 2, 20
 _PAUSE, _SAME_PAUSE, _LONGER_PAUSE = 3.0, 1.5, 2.5
 _EVALUATION_SHARE = 0.3  # of the calls in an evaluation that an iteration has, too
 
@@ -82,11 +83,11 @@ def is_multiple(symbols: Symbols, t_ns: Ints, fine: Level, coarse: Level) -> boo
         return False
     if extras.foreign_calls == 0 or extras.lone_calls > _LONE_CALLS:
         return extras.foreign_calls == extras.surplus == 0
-    if 1 <= extras.foreign_calls <= _FEW_CALLS and extras.surplus == 0:
+    if 1 <= extras.foreign_calls <= _FEW_CALLS and extras.surplus <= _strayed(fine.calls):
         stepped = step_in_each(symbols, t_ns, fine, coarse)
         if stepped is not None:
             return stepped
-    if extras.surplus <= 1 and extras.foreign_symbols <= _BATCH_SYMBOLS:
+    if extras.surplus <= max(_strayed(fine.calls), 1) and extras.foreign_symbols <= _BATCH_SYMBOLS:
         if extras.foreign_calls <= _LOG_CALLS:
             # Both a log and the norm of accumulated gradients look like this; people log every 10, not 8 or 16.
             return _is_round(extras.repeats)
@@ -126,6 +127,11 @@ def step_in_each(symbols: Symbols, t_ns: Ints, fine: Level, coarse: Level) -> bo
     return None
 
 
+def _strayed(calls: int) -> int:
+    """How many calls of a segment of so many may lie in the next one, reordered between threads."""
+    return min(_STRAYED, calls // _STRAYED_OF)
+
+
 def _is_round(number: int) -> bool:
     """Whether people log so often: every 5, 10, 15 ... 60, 100, 150 ..."""
     return number % (_LOG_STEP if number <= _MAX_MICRO_BATCHES else 10 * _LOG_STEP) == 0
@@ -137,6 +143,8 @@ def _extras(fine: Symbols, coarse: Symbols) -> _Extras:
     is_known = known[place] == coarse
     coarse_count = np.bincount(place[is_known], minlength=len(known))
     repeats = int((coarse_count // fine_count).min())
+    if int(np.maximum((repeats + 1) * fine_count - coarse_count, 0).sum()) <= _strayed(len(fine)):
+        repeats += 1  # but for calls reordered across the ends
     surplus = int(np.maximum(coarse_count - repeats * fine_count, 0).sum())
     beyond = np.flatnonzero(~is_known)
     foreign = beyond[_frequent(coarse[beyond])]
