@@ -51,5 +51,5 @@ def test_strong_link_windows_are_found(name):
         ]
     found = opened(name)
     for start, end in windows:
-        assert [row for row in found if start <= row.reported <= start + 8 < end], f"window from {start}"
+        assert [row for row in found if start <= row.reported <= start + 9 < end], f"window from {start}"
     assert len(found) <= 12
