@@ -12,8 +12,8 @@ TEMPLATES = Path(__file__).resolve().parents[2] / "sbatch_templates"
 class Case:
     """One job: `script` is a template of ours or a batch script's text, in which TRAIN is the training's command.
 
-    The GPU that is made slow is `gpu`; `neighbour` is how a second job beside it comes about: `array` (its other
-    task), `twin` (the same script on the same nodes) or nothing.
+    The GPU `gpu` is made slow after `healthy` iterations of `steps`; `neighbour` is how a second job beside it comes
+    about: `array` (its other task), `twin` (the same script on the same nodes) or nothing.
     """
 
     key: str
@@ -26,6 +26,7 @@ class Case:
     ranks: int = 2
     gpu: str = "n2:0"
     steps: int = 72
+    healthy: int = 32
     layer_ms: float = 15.0
     neighbour: str = ""
 
@@ -38,7 +39,7 @@ class Case:
 def shortened(case: Case) -> Case:
     """For `make test`: two ranks, which two cores carry in less time an iteration; all else is the same."""
     alone = tuple("--ntasks-per-node=1" if option == "--ntasks-per-node=2" else option for option in case.sbatch)
-    return replace(case, sbatch=alone, ranks=2, layer_ms=case.layer_ms / 2)
+    return replace(case, sbatch=alone, ranks=2, layer_ms=case.layer_ms / 2, steps=60, healthy=24)
 
 
 FOUR = ("-N2", "-wn1,n2", "--ntasks-per-node=2")

@@ -23,7 +23,7 @@ from greyhound.trace.ring import Ring
 from tests.e2e.training import free_port
 from tests.scenarios.cases import Case
 
-HEALTHY, SLOW, AFTER = 32, 12, 4  # iterations
+SLOW, AFTER = 12, 4  # iterations
 POLL_NS = 100_000_000
 SPEED = 0.5
 PLAINLY_WRONG = 0.2
@@ -177,10 +177,10 @@ class Played:
     notes: list[str] = field(default_factory=list)
 
 
-def slow_down(job: WatchedJob, gpu: str, keep: Path) -> Played:
-    """Wait until all is healthy, make the GPU slow, and see it reported and recovered."""
+def slow_down(job: WatchedJob, gpu: str, healthy: int, keep: Path) -> Played:
+    """After `healthy` iterations make the GPU slow, and see it reported and recovered."""
     job.wait_for("all ranks to be tracked and their healthy time known", job.healthy, START_TIMEOUT_S)
-    job.wait_for("a healthy stretch", lambda: len(job.training()) >= HEALTHY, START_TIMEOUT_S)
+    job.wait_for("a healthy stretch", lambda: len(job.training()) >= healthy, START_TIMEOUT_S)
     check_period(job, keep)
     start_s = job.inject("gpu", gpu, "--speed", str(SPEED))
     slowed = len(job.training())
@@ -246,7 +246,7 @@ def play(case: Case, sandbox: Sandbox, work: Path) -> Row:
     job, neighbours, gpu = start(case, sandbox, work)
     jobs = [job, *neighbours]
     try:
-        played = slow_down(job, gpu, KEPT / f"{case.key}.npz")
+        played = slow_down(job, gpu, case.healthy, KEPT / f"{case.key}.npz")
         for one in jobs:
             one.finish()
         job.say(f"{case.key}: played in {time.monotonic() - begun_s:.0f} s")
