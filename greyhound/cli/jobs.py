@@ -8,7 +8,9 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from greyhound.control.lookup import LookupFailedError, Run, find_run, record_roots
+from greyhound.control import lookup
+from greyhound.control.lookup import LookupFailedError, Run, find_run
+from greyhound.sandbox.layout import existing
 from greyhound.slurm import jobid
 from greyhound.slurm.client import CommandClient, SlurmError
 
@@ -46,6 +48,12 @@ def plain_id(text: str, client: CommandClient) -> str:
     except SlurmError:
         return text
     return str(number) if parsed.step is None else f"{number}.{parsed.step}"
+
+
+def record_roots(given: Path | None) -> list[Path]:
+    """Record directories to look in: the one given alone, else the configured ones and this user's sandboxes'."""
+    found = lookup.record_roots(given)
+    return found if given is not None else [*found, *(layout.records for layout in existing())]
 
 
 def _may_still_come(job: str, client: CommandClient) -> bool:

@@ -84,23 +84,17 @@ def _step_text(step: int | str | None) -> str | None:
     return None if step is None else str(step)
 
 
-def _sandbox_records() -> list[Path]:
-    from greyhound.sandbox.layout import existing
-
-    return [layout.records for layout in existing()]
-
-
 def record_roots(
     given: Path | None, environ: Mapping[str, str] | None = None, site_file: Path | None = None
 ) -> list[Path]:
-    """Record directories to look in, in order: the one given alone, else environment, site, default, sandboxes."""
+    """Record directories to look in, in order: the one given alone, else environment, site, default."""
     if given is not None:
         return [given]
     environ = os.environ if environ is None else environ
     named = environ.get("GREYHOUND_RECORD_DIR")
     roots = [Path(named)] if named else []
     site, _ = load_site(Settings(), site_file or SITE_FILE)
-    roots += [site.record_path, Path(DEFAULT_RECORD_DIR).expanduser(), *_sandbox_records()]
+    roots += [site.record_path, Path(DEFAULT_RECORD_DIR).expanduser()]
     return list(dict.fromkeys(roots))
 
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greyhound.cli import jobs
 from greyhound.cli.main import main
 from greyhound.control import lookup, step_lock
 from greyhound.control.events import EventLog, utc
@@ -26,7 +27,7 @@ def records(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("GREYHOUND_RECORD_DIR", raising=False)
     monkeypatch.setattr(lookup, "SITE_FILE", tmp_path / "none.toml")
-    monkeypatch.setattr(lookup, "_sandbox_records", list)
+    monkeypatch.setattr(jobs, "existing", list)
     return tmp_path / "home/.local/state/greyhound"
 
 
