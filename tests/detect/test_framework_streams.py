@@ -2,7 +2,8 @@
 
 `framework_streams.npz` holds, for ranks 0 and 1 of 4, each call's symbol (numbered), the microseconds since the call
 before, and when the training's own iterations ended. The trainings accumulated gradients over 4 micro-batches, logged
-the loss every 5 iterations, evaluated every 12 and saved a checkpoint every 15 (`ddp_loss_every_10`: the loss only).
+the loss every 5 iterations, evaluated every 12 and saved a checkpoint every 15 (`ddp_loss_every_10`: the loss only;
+`moe_evaluations`: the loss always, no checkpoints).
 """
 
 from pathlib import Path
@@ -14,7 +15,7 @@ from greyhound.detect.period import IterationClock
 from tests.detect.framework_streams import FRAMEWORKS
 from tests.detect.streams import encode
 
-RECORDED = ("ddp", "fsdp2", "hsdp", "moe", "ddp_loss_every_10")
+RECORDED = ("ddp", "fsdp2", "hsdp", "moe", "ddp_loss_every_10", "moe_evaluations")
 POLL_MS = (20, 50, 100, 150, 250, 500, 1000)
 MISSED = 4  # iterations at the start may be lost: the first ones are other than the rest
 LATE = pytest.mark.xfail(strict=True, reason="four calls and a fifth every five: too few undisturbed iterations")
