@@ -87,7 +87,7 @@ FRAMEWORKS = [
          ("train_fsdp2", "--loss-every", "5"), FOUR, ranks=4),
     Case("hsdp", "framework", "HSDP (`fully_shard`, 2 x 2)", "megatron.sbatch", ("train_hsdp",), FOUR, ranks=4),
     Case("moe", "framework", "all-to-all (MoE, EP2 DP2), evaluations", "megatron.sbatch",
-         ("train_moe", "--evaluate-every", "12"), FOUR, ranks=4, steps=96),
+         ("train_moe", "--evaluate-every", "12"), FOUR, ranks=4),
 ]  # fmt: skip
 STARTS = [
     Case("task-a-gpu", "start", "`srun`, one task a GPU"),
