@@ -1,4 +1,4 @@
-"""The iteration clock on streams drawn at random, none of which it was developed on: `greyhound.bench.period_fuzz`."""
+"""The iteration clock on streams drawn at random (`greyhound.bench.period_fuzz`); the bounds: what it reaches."""
 
 from greyhound.bench.period_fuzz import outcomes
 
