@@ -185,4 +185,4 @@ class RedisBus:
     def close(self) -> None:
         """See Bus."""
         with suppress(OSError):
-            self._client.close()
+            self._client.connection_pool.disconnect()  # its close() leaves a pool that it was given alone

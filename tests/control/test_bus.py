@@ -178,6 +178,13 @@ def test_the_master_knows_who_is_still_connected(token, server):
     assert others(server, 0)
 
 
+def test_a_bus_that_was_closed_holds_no_connection(token, server):
+    bus = connect(token, server)
+    assert others(server, 1)
+    bus.close()
+    assert others(server, 0)
+
+
 class BrokenBus(MemoryBus):
     broken = False
 
