@@ -5,8 +5,8 @@ import os
 import random
 import signal
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -104,14 +104,15 @@ def undisturbed(bed: Bed, training: Training) -> list[str]:
 
 
 def campaign(
-    bed: Bed, training: Training, at_once: int, seed: int, enough: Callable[[Counter[str], int], bool]
+    bed: Bed, training: Training, at_once: int, seed: int, kills: int, most_s: float = 600.0
 ) -> tuple[Counter[str], int]:
-    """Steps until what was killed, in so many steps, is enough: what, and in how many."""
+    """Steps until so many were killed, or for so long: what, and in how many steps."""
     expected = undisturbed(bed, training)
+    end_s = time.monotonic() + most_s
     killed: Counter[str] = Counter()
     steps = 0
     with ThreadPoolExecutor(at_once) as pool:
-        while not enough(killed, steps):
+        while killed.total() < kills and time.monotonic() < end_s:
             seeds = range(seed + steps, seed + steps + at_once)
             for found in pool.map(lambda one: under_fire(bed, training, one, expected), seeds):
                 killed += found

@@ -9,6 +9,6 @@ pytestmark = pytest.mark.cluster
 
 
 def test_a_few_kills_at_random_moments_change_nothing(bed: Bed):
-    killed, steps = campaign(bed, Small(), 2, 1, lambda killed, steps: killed.total() >= 15)
+    killed, steps = campaign(bed, Small(), at_once=2, seed=1, kills=15)
     assert steps > 1
     assert set(killed) <= set(OURS)
