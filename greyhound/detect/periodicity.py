@@ -28,6 +28,7 @@ _LAYER_NS = 30_000_000
 _LONG_CALLS = 1 << 16  # a period of so many needs to be seen only twice
 _IRREGULAR_SHARE = 0.25
 _WIDE_SHARE = 0.6  # of the segments between wide contexts that must be the same, since their multisets tell little
+_ORDER_WIDTH, _ORDER_SHARE = 4, 0.5  # of sequences of so many calls; some calls are reordered between threads
 _COMPARED_SEGMENTS = 12
 _LATEST_SEGMENTS = 3  # one of these must be even
 _WIDTHS = (1, 2, 4, 8, 32, 128)
@@ -252,7 +253,10 @@ def _verify(
         if not _same_twice(symbols, calls):
             return None
     elif share < MATCH_SHARE:
-        if calls < 3 or (width > 1 and share < _WIDE_SHARE) or not _alike(symbols, ends, regular[-_COMPARED_SEGMENTS:]):
+        if calls < 3 or not _alike(symbols, ends, regular[-_COMPARED_SEGMENTS:]):
+            return None
+        other = int(regular[~equal[regular]][-1])
+        if width > 1 and (share < _WIDE_SHARE or not _same_order(symbols, ends, modal, other)):
             return None
         calls = int(np.median(lengths[regular]))
         equal = np.abs(lengths - calls) <= tolerance(calls)
@@ -269,6 +273,18 @@ def _same_twice(symbols: Symbols, calls: int) -> bool:
     if len(symbols) < 2 * calls:
         return False
     return bool((symbols[-calls:] == symbols[-2 * calls : -calls]).mean() >= MATCH_SHARE)
+
+
+def _same_order(symbols: Symbols, ends: Ints, one: int, other: int) -> bool:
+    """Whether two segments have most short sequences of calls in common: long random ones have but their multisets."""
+    known, counts = [], []
+    for at in (one, other):
+        found, count = np.unique(contexts(symbols[ends[at] + 1 : ends[at + 1] + 1], _ORDER_WIDTH), return_counts=True)
+        known.append(found)
+        counts.append(count)
+    _, left, right = np.intersect1d(known[0], known[1], assume_unique=True, return_indices=True)
+    common = np.minimum(counts[0][left], counts[1][right]).sum()
+    return bool(common >= _ORDER_SHARE * max(counts[0].sum(), counts[1].sum()))
 
 
 def _alike(symbols: Symbols, ends: Ints, compared: Ints) -> bool:
