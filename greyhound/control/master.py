@@ -90,7 +90,7 @@ class Master:
     def _emit(self, kind: str, t_s: float, *args: Any, **kwargs: Any) -> None:
         event = self._events.append(kind, t_s, *args, **kwargs)
         if self._gathered.take(event) and self._comment is not None:
-            self._comment.write(self._gathered.summary)
+            self._comment.update(self._gathered.summary)
         if self._notifier is not None and kind in lines.FOR_THE_USER:
             self._notifier.tell(lines.event_line(event))
         if self._events.trouble:
@@ -179,8 +179,6 @@ class Master:
 
     def drain(self, bus: Bus | None) -> None:
         """Wait for the goodbyes of the nodes that are there, DRAIN_S at most: the step's end waits for us."""
-        if self._comment is not None:
-            self._comment.begin()
         deadline_s = time.monotonic() + DRAIN_S
         while bus is not None and self._heard - self._gone and time.monotonic() < deadline_s:
             try:
@@ -194,7 +192,7 @@ class Master:
                 return
 
     def finish(self, reason: str, left_s: float = COMMENT_S) -> None:
-        """Last event, last status, the job's comment, which has ``left_s`` at most."""
+        """Last event, last status, the job's comment where the last word is news; it has ``left_s`` at most."""
         now_s = time.time()
         self.job.tick(now_s)
         self._history.finish()

@@ -52,6 +52,11 @@ class Summary:
             watched,
         )
 
+    @property
+    def says_something(self) -> bool:
+        """Whether it is worth a line: not for a step that ended before it could be tracked."""
+        return self.watched or self.fail_slows > 0 or self.unmonitored not in ("", NOT_TRACKED)
+
     def text(self) -> str:
         """The line."""
         why = _reason(self.unmonitored) or NOT_TRACKED
@@ -131,12 +136,20 @@ def _rest(head: Summary, parts: list[str]) -> Summary | None:
     return head + Summary(strategies=strategies, components=tuple(components), unmonitored=why)
 
 
+def ours_in(comment: str) -> Summary:
+    """What our parts of a comment say together."""
+    return total(found for found in map(parse, comment.split(JOINT)) if found is not None)
+
+
+def with_ours(comment: str, summary: Summary) -> str:
+    """The comment with this line as ours, at its end; others' parts are kept as they are."""
+    parts = comment.split(JOINT) if comment else []
+    return JOINT.join([*(part for part in parts if parse(part) is None), summary.text()])
+
+
 def merge(comment: str, summary: Summary) -> str:
     """The comment with ours at its end: others' parts are kept as they are, what ours said before is counted in."""
-    parts = comment.split(JOINT) if comment else []
-    ours = [found for found in map(parse, parts) if found is not None]
-    others = [part for part in parts if parse(part) is None]
-    return JOINT.join([*others, total([*ours, summary]).text()])
+    return with_ours(comment, ours_in(comment) + summary)
 
 
 def is_ours(comment: str) -> bool:
@@ -153,22 +166,36 @@ def total(summaries: Iterable[Summary]) -> Summary:
 class Gathered:
     """Collects a step's summary from its events while they are written."""
 
-    summary: Summary = field(default_factory=Summary)
+    told: Summary = field(default_factory=Summary)  # strategies and components
+    so_far: Summary = field(default_factory=Summary)
+    episodes: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> Summary:
+        """The step so far; after its last event all of it."""
+        return self.told + self.so_far
 
     def take(self, event: dict[str, object]) -> bool:
-        """One event; True once the last one has come."""
-        raw = event.get("data")
+        """One event; whether it can have changed the summary."""
+        raw, kind, episode = event.get("data"), event["kind"], event.get("episode")
         data = raw if isinstance(raw, dict) else {}
-        if event["kind"] == "action":
-            self.summary += Summary(strategies=strategies_in(data.get("strategy")))
-        elif event["kind"] == "verdict" and isinstance(event.get("component"), dict):
+        if kind == "action":
+            self.told += Summary(strategies=strategies_in(data.get("strategy")))
+        elif kind == "verdict" and isinstance(event.get("component"), dict):
             component = {key: str(value) for key, value in dict(event["component"]).items() if value}  # type: ignore[call-overload]
             names = [component.get(key, "") for key in ("node", "bus", "peer")]
-            self.summary += Summary(components=tuple(filter(None, [component_name(*names)])))
-        elif event["kind"] == "end":
-            self.summary += of_end(data)
-            return True
-        return False
+            self.told += Summary(components=tuple(filter(None, [component_name(*names)])))
+        elif kind == "end":
+            self.so_far = of_end(data)
+        elif kind in ("tracking", "suspect", "recovered", "unmonitored"):
+            if isinstance(episode, str) and "slowdown" in data:
+                self.episodes[episode] = data
+            why = data.get("reason") if kind == "unmonitored" else None
+            watched = self.so_far.watched or kind == "tracking"
+            self.so_far = of_end({"episodes": list(self.episodes.values()), "unmonitored": why, "tracked": watched})
+        else:
+            return False
+        return True
 
 
 def of_end(data: dict[str, object]) -> Summary:

@@ -107,8 +107,13 @@ def test_a_step_s_events_make_its_summary() -> None:
         "episodes_left_out": 1,
     }
     component = {"kind": "gpu", "node": "n017", "bus": "0000:1b:00.0", "rank": 5, "peer": None}
-    assert not gathered.take({"kind": "suspect", "data": {}})
-    assert not gathered.take({"kind": "verdict", "data": {}, "component": component})
-    assert not gathered.take({"kind": "action", "data": {"strategy": "S2"}})
+    assert not gathered.take({"kind": "start", "data": {}}) and not gathered.summary.says_something
+    assert gathered.take({"kind": "tracking", "data": {"ranks": 8}})
+    assert gathered.summary.text() == "greyhound: no fail-slow"
+    assert gathered.take({"kind": "suspect", "episode": "e1", "data": {"duration_s": None, "slowdown": 1.5}})
+    assert gathered.take({"kind": "recovered", "episode": "e1", "data": {"duration_s": 60.0, "slowdown": 1.5}})
+    assert gathered.summary.text() == "greyhound: 1 fail-slow, 60 s, 1.50x"
+    assert gathered.take({"kind": "verdict", "data": {}, "component": component})
+    assert gathered.take({"kind": "action", "data": {"strategy": "S2"}})
     assert gathered.take({"kind": "end", "data": end})
     assert gathered.summary.text() == "greyhound: 3 fail-slow, 60 s, 1.50x, S2, n017 0000:1b:00.0"
