@@ -20,6 +20,7 @@ _MAIN_EXPLAINED, _ALL_EQUAL, _LESS_EQUAL = 0.5, 0.95, 0.5
 _BATCHES_IN_A_ROW = 5
 _STRAYED, _STRAYED_OF = 2, 20
 _PAUSE, _SAME_PAUSE, _LONGER_PAUSE = 3.0, 1.5, 2.5
+_PAUSES_SEEN = 8
 _EVALUATION_SHARE = 0.3  # of the calls in an evaluation that an iteration has, too
 
 
@@ -105,26 +106,41 @@ def step_in_each(symbols: Symbols, t_ns: Ints, fine: Level, coarse: Level) -> bo
     """Whether the pause at the place of a few extra calls is in each of the fine segments, or (False) only there.
 
     A pause in each is the optimiser's step: an iteration is the fine level, and the calls are a log. None: not clear.
+    Medians over the last coarse segments: the pause of a single one may be anything.
     """
-    begin = int(coarse.ends[coarse.modal]) + 1
-    end = int(coarse.ends[coarse.modal + 1]) + 1 + fine.calls  # what follows an extra call at the very end
-    segment, gap = symbols[begin:end], np.diff(t_ns[begin:end])
-    own = np.flatnonzero(np.isin(segment, np.unique(fine.segment(symbols))))
-    apart = np.flatnonzero(np.diff(own) > 1)
-    if len(apart) == 0:
+    own_symbols = np.unique(fine.segment(symbols))
+    seen = [
+        pauses
+        for at in range(max(len(coarse.ends) - 1 - _PAUSES_SEEN, 0), len(coarse.ends) - 1)
+        if (pauses := _pauses(symbols, t_ns, own_symbols, fine.calls, int(coarse.ends[at]), int(coarse.ends[at + 1])))
+    ]
+    if not seen:
         return None
-    before, after = int(own[apart[0]]), int(own[apart[0] + 1])
-    same = np.arange(before % fine.calls, before, fine.calls)
-    same = same[(segment[same] == segment[before]) & (segment[same + 1] == segment[after])]
-    if len(same) == 0:
-        return None
-    usual, elsewhere = float(np.median(gap)), float(np.median(gap[same]))
-    here = float(gap[before:after].sum()) - usual * (after - before - 1)
+    usual, here, elsewhere = np.median(np.array(seen), axis=0)
     if elsewhere >= _PAUSE * usual and here <= _SAME_PAUSE * elsewhere:
         return True
     if here >= _PAUSE * usual and here >= _LONGER_PAUSE * elsewhere:
         return False
     return None
+
+
+def _pauses(
+    symbols: Symbols, t_ns: Ints, own_symbols: Symbols, fine_calls: int, begin: int, end: int
+) -> tuple[float, float, float] | None:
+    """ns between calls in a coarse segment: usual, at the place of the extra calls, and where the same is elsewhere."""
+    part = slice(begin + 1, end + 1 + fine_calls)  # with what follows an extra call at the very end
+    segment, gap = symbols[part], np.diff(t_ns[part])
+    own = np.flatnonzero(np.isin(segment, own_symbols))
+    apart = np.flatnonzero(np.diff(own) > 1)
+    if len(apart) == 0:
+        return None
+    before, after = int(own[apart[0]]), int(own[apart[0] + 1])
+    same = np.arange(before % fine_calls, before, fine_calls)
+    same = same[(segment[same] == segment[before]) & (segment[same + 1] == segment[after])]
+    if len(same) == 0:
+        return None
+    usual = float(np.median(gap))
+    return usual, float(gap[before:after].sum()) - usual * (after - before - 1), float(np.median(gap[same]))
 
 
 def _strayed(calls: int) -> int:

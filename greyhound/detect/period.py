@@ -28,6 +28,7 @@ _CHANGED_SEGMENTS = 4
 # Of a new pattern: that has the old one's unique calls; that has nothing of it; or only a part, like an evaluation.
 _CHANGED_WORK_SEGMENTS, _NEW_WORK_SEGMENTS, _LESS_WORK_SEGMENTS = 3, 8, 4096
 _SAME_WORK_SHARE, _NEW_WORK_SHARE = 0.5, 0.1
+_LOG_CALLS = 3  # calls, at most, of a log between iterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class IterationClock:
         self._buffer = CallBuffer()
         self._next_search = _FIRST_SEARCH_CALLS
         self._follower: Follower | None = None
+        self._less_calls = 0  # the shorter period that the last search found, 0 if it found none
         self._home: Pattern | None = None  # the training's, while an evaluation may be followed
         self._settled = False
         self._astray = False
@@ -227,10 +229,18 @@ class IterationClock:
         if not self._settled and not (self._astray and self._home and self._home.once):
             known = 0.0 if self._follower is None else 1.5 * self._follower.pattern.calls
             found = find_pattern(self._buffer.symbols, self._buffer.t_ns, patient=self._follower is None)
-            if found is not None and found.calls > known:
+            if found is not None and (found.calls > known or self._is_less_again(found)):
                 self._next_index = self._base_index
                 return self._lock(found)
         return iterations
+
+    def _is_less_again(self, found: Pattern) -> bool:
+        """Whether this search and the one before found that the known pattern is a number of shorter ones and a log."""
+        known = 0 if self._follower is None else self._follower.pattern.calls
+        is_log = 2 * found.calls <= known and known % found.calls <= _LOG_CALLS
+        again = is_log and found.calls == self._less_calls
+        self._less_calls = found.calls if is_log else 0
+        return again
 
     def _other_pattern(self) -> Pattern | None:
         """A pattern that the stream has followed since it left the known one; an evaluation isn't taken for one."""

@@ -28,7 +28,9 @@ _LAYER_NS = 30_000_000
 _LONG_CALLS = 1 << 16  # a period of so many needs to be seen only twice
 _IRREGULAR_SHARE = 0.25
 _WIDE_SHARE = 0.6  # of the segments between wide contexts that must be the same, since their multisets tell little
-_ORDER_WIDTH, _ORDER_SHARE = 4, 0.5  # of sequences of so many calls; some calls are reordered between threads
+# Of sequences of so many calls this share is common to two iterations although threads reorder some calls, and to no
+# others, however few kinds of call there are; segments of fewer calls hold too few sequences.
+_ORDER_WIDTH, _ORDER_SHARE, _ORDER_CALLS = 16, 0.05, 256
 _COMPARED_SEGMENTS = 12
 _LATEST_SEGMENTS = 3  # one of these must be even
 _WIDTHS = (1, 2, 4, 8, 32, 128)
@@ -256,7 +258,9 @@ def _verify(
         if calls < 3 or not _alike(symbols, ends, regular[-_COMPARED_SEGMENTS:]):
             return None
         other = int(regular[~equal[regular]][-1])
-        if width > 1 and (share < _WIDE_SHARE or not _same_order(symbols, ends, modal, other)):
+        if width > 1 and share < _WIDE_SHARE:
+            return None
+        if calls >= _ORDER_CALLS and not _same_order(symbols, ends, modal, other):
             return None
         calls = int(np.median(lengths[regular]))
         equal = np.abs(lengths - calls) <= tolerance(calls)
@@ -276,7 +280,7 @@ def _same_twice(symbols: Symbols, calls: int) -> bool:
 
 
 def _same_order(symbols: Symbols, ends: Ints, one: int, other: int) -> bool:
-    """Whether two segments have most short sequences of calls in common: long random ones have but their multisets."""
+    """Whether two segments have sequences of calls in common: long random ones have the same multisets, too."""
     known, counts = [], []
     for at in (one, other):
         found, count = np.unique(contexts(symbols[ends[at] + 1 : ends[at + 1] + 1], _ORDER_WIDTH), return_counts=True)
