@@ -16,6 +16,8 @@ from tests.e2e.training import read_log, spawn_ranks
 
 pytestmark = pytest.mark.training
 STEPS = 20
+# Without gradients to reduce nothing but repetition tells an iteration from a part of one: it is awaited longer.
+STEPS_OF = {"TP4": 32}
 LAYOUTS = {
     "TP2 DP2 PP2": (8, ["--tp", "2", "--pp", "2"]),
     "TP2 PP2": (4, ["--tp", "2", "--pp", "2"]),
@@ -59,13 +61,14 @@ def same_iterations(found: list[Iteration], log: list[TrainedIteration]) -> tupl
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_iteration_time_is_within_one_per_cent(layout: str, native: Path, step_directory: Path, tmp_path: Path) -> None:
     count, train = LAYOUTS[layout]
+    steps = STEPS_OF.get(layout, STEPS)
     hook = {"LD_PRELOAD": str(native / "libgreyhound_hook.so"), "GREYHOUND_DIR": str(step_directory)}
-    codes = spawn_ranks(count, tmp_path / "log", [*train, "--steps", str(STEPS)], {**os.environ, **hook})
+    codes = spawn_ranks(count, tmp_path / "log", [*train, "--steps", str(steps)], {**os.environ, **hook})
     assert codes == [0] * count
     log = read_log(tmp_path / "log")
     rings = sorted(step_directory.glob("ring.*"))
     assert len(rings) == count
     for path in rings:
         estimated, printed = same_iterations(iterations_of(path), log)
-        assert len(estimated) >= STEPS - 4
+        assert len(estimated) >= steps - 4
         assert sum(estimated) / sum(printed) == pytest.approx(1.0, abs=0.01)
