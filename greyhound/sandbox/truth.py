@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FIRST_SETTLED = 4
-PAUSE = 1.3  # an iteration of this many times the usual time holds something else, too
+PAUSE = 1.2  # an iteration of this many times the usual time holds something else, too: an evaluation is a third of one
 HEALTHY_WINDOW = 20  # iterations before the injection that count as healthy
 SAME_ITERATION = 0.75  # of an iteration: a pause may lie before or after the call at which a found one ends
 
