@@ -5,11 +5,13 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 NICE = 10
+LOOK_S = 0.002
 STOP = signal.SIGRTMIN + 5
 """Tells a process of ours to end (spank/stop.h): TERM goes to a whole step, which may live on for minutes."""
 ORPHANED = signal.SIGRTMIN + 6
@@ -47,11 +49,19 @@ def end(process: subprocess.Popen[bytes], grace_s: float) -> int:
     """STOP, wait at most `grace_s` seconds, KILL; returns the process's exit status as Popen gives it."""
     if process.poll() is None:
         process.send_signal(STOP)
-        try:
-            process.wait(grace_s)
-        except subprocess.TimeoutExpired:
+        if not _ended_within(process, grace_s):
             process.kill()
     return process.wait()
+
+
+def _ended_within(process: subprocess.Popen[bytes], limit_s: float) -> bool:
+    """Popen.wait with a limit, but for its naps, which grow to 50 ms: the step's end waits for us."""
+    end_s = time.monotonic() + limit_s
+    while process.poll() is None:
+        if time.monotonic() >= end_s:
+            return False
+        time.sleep(LOOK_S)
+    return True
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

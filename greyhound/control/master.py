@@ -27,7 +27,7 @@ from greyhound.control.status import FILE, StatusWriter
 from greyhound.control.stopper import END_S, PARENT_DIED, Stopper, leave
 from greyhound.control.summary import Gathered
 
-DRAIN_S, DRAIN_READ_S = 0.8, 0.1
+DRAIN_S, DRAIN_READ_S = 0.8, 0.01  # a dead node says no goodbye: whether the others have left is looked at often
 ROUND_S = 0.2
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0
