@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from greyhound.cli.jobs import record_roots
 from greyhound.cli.times import moment
+from greyhound.control.lookup import record_roots
 from greyhound.control.summary import is_ours
 from greyhound.report.collect import Line, lines
 from greyhound.report.fallback import Wanted

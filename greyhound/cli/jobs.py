@@ -53,7 +53,7 @@ def plain_id(text: str, client: CommandClient) -> str:
 def record_roots(given: Path | None) -> list[Path]:
     """Record directories to look in: the one given alone, else the configured ones and this user's sandboxes'."""
     found = lookup.record_roots(given)
-    return found if given is not None else [*found, *(layout.records for layout in existing())]
+    return found if given is not None else lookup.distinct([*found, *(layout.records for layout in existing())])
 
 
 def _may_still_come(job: str, client: CommandClient) -> bool:

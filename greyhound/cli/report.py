@@ -13,8 +13,8 @@ from typing import IO
 
 import click
 
-from greyhound.cli.jobs import record_roots
 from greyhound.cli.times import MOMENT, moment
+from greyhound.control.lookup import record_roots
 from greyhound.report import output
 from greyhound.report.fallback import Wanted
 from greyhound.report.groups import KEYS, group

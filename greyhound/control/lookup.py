@@ -95,7 +95,12 @@ def record_roots(
     roots = [Path(named)] if named else []
     site, _ = load_site(Settings(), site_file or SITE_FILE)
     roots += [site.record_path, Path(DEFAULT_RECORD_DIR).expanduser()]
-    return list(dict.fromkeys(roots))
+    return distinct(roots)
+
+
+def distinct(roots: Iterable[Path]) -> list[Path]:
+    """Each directory once, whatever links lead to it: a record must not count twice."""
+    return list({os.path.realpath(root): root for root in reversed(list(roots))}.values())[::-1]
 
 
 def _recorded(roots: Iterable[Path], wanted: Wanted) -> dict[StepName, Path]:

@@ -10,6 +10,12 @@ from greyhound.doctor.finding import Check, Finding, Level
 from greyhound.slurm.client import SlurmError
 
 NATIVE_IN_PREFIX = "lib/greyhound"
+PLUGIN_CHECKS = (
+    slurm_checks.check_line,
+    slurm_checks.check_release,
+    slurm_checks.check_option,
+    slurm_checks.check_python,
+)
 
 
 def _settings(arguments: Mapping[str, str]) -> tuple[Settings, Path]:
@@ -38,7 +44,7 @@ def examine(environment: Mapping[str, str] | None = None, with_slurm: bool = Tru
         first = list(slurm_checks.check_controller(host))
         yield from first
         if all(finding.level is Level.OK for finding in first):
-            for check in (slurm_checks.check_line, slurm_checks.check_release, slurm_checks.check_option):
+            for check in PLUGIN_CHECKS:
                 yield from _guarded("plugin", partial(check, host))
             for check in (slurm_checks.check_clock, slurm_checks.check_accounting):
                 yield from _guarded("slurm", partial(check, host))

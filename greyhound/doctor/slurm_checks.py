@@ -19,6 +19,7 @@ _VERSION_PROGRAM = (
     "import ctypes, os, sys; "
     "print(ctypes.c_uint32.in_dll(ctypes.CDLL(sys.argv[1], os.RTLD_LAZY), 'plugin_version').value)"
 )
+STUB_WORDS = b"disabled by the site: accepted and ignored"  # spank/stub.c
 DEFAULT_PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 
 
@@ -110,8 +111,23 @@ def check_line(host: SlurmHost) -> Iterator[Finding]:
         yield Finding(name, Level.FAIL, text, "write `optional` in its place")
     elif not line.plugin.is_file():
         yield Finding(name, Level.FAIL, f"{where}: {line.plugin} is missing", "make -C spank install PREFIX=...")
+    elif STUB_WORDS in line.plugin.read_bytes():
+        text = f"{where}: {line.plugin} is the stub of an uninstall: no job is watched"
+        yield Finding(name, Level.WARN, text, "greyhound slurm install --prefix ...")
     else:
         yield Finding(name, Level.OK, f"{where}: {line.plugin}")
+
+
+def check_python(host: SlurmHost) -> Iterator[Finding]:
+    """Whether the python of our line can run the node process."""
+    for line in host.lines()[:1]:
+        python = line.arguments.get("python") or f"{line.arguments.get('prefix', '')}/bin/python"
+        try:
+            run([python, "-I", "-c", "import greyhound.control.node"], {"PATH": os.defpath})
+            yield Finding("python", Level.OK, f"{python} has Greyhound")
+        except SlurmError as error:
+            mend = "install Greyhound there: PREFIX/bin/pip install 'greyhound[control]'"
+            yield Finding("python", Level.FAIL, f"every node would be unmonitored: {error}", mend)
 
 
 def plugin_release(plugin: Path) -> str:

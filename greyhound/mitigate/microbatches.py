@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MAX_TOTAL = 1 << 40
+MAX_TIME = 1e12
 _ROUNDS = 200
 _ROUNDING = 1e-12  # m t may come out a hair below what its own division gave
 
@@ -52,7 +53,9 @@ class Request:
         groups = len(self.times)
         if not 1 <= self.total <= MAX_TOTAL:
             raise PlanError(f"total {self.total} micro-batches; it must be 1 to {MAX_TOTAL}")
-        if self.multiple < 1 or self.total % self.multiple:
+        if self.multiple < 1:
+            raise PlanError(f"multiple {self.multiple}; it must be 1 or more")
+        if self.total % self.multiple:
             raise PlanError(f"total {self.total} is not divisible by the multiple {self.multiple}")
         if self.total < groups * self.multiple:
             least = groups * self.multiple
@@ -66,8 +69,8 @@ class Request:
         if not self.times:
             raise PlanError("no times: one is needed for each data-parallel group")
         for place, time in enumerate(self.times):
-            if not (np.isfinite(time) and time > 0):
-                raise PlanError(f"time {place} is {time}; a micro-batch takes a positive, finite time")
+            if not 0 < time <= MAX_TIME:  # nor NaN
+                raise PlanError(f"time {place} is {time}; it must be positive, at most {MAX_TIME:g}")
 
     def _check_upper(self, upper: tuple[int, ...]) -> None:
         if len(upper) != len(self.times):

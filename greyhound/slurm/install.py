@@ -138,6 +138,7 @@ class Installer:
     def install(self) -> None:
         """Build, put the files in place, then add the line; the same again upgrades and changes no line."""
         site = self._site
+        self._check_prefix()
         self._check_line()
         with tempfile.TemporaryDirectory(prefix="greyhound-build-") as folder:
             built = Path(folder)
@@ -166,17 +167,30 @@ class Installer:
         except OSError as error:
             raise InstallError(f"{self._site.plugstack} can't be read: {error.strerror}") from None
 
+    def _check_prefix(self) -> None:
+        """What nodes would stumble over: Slurm splits the line at blanks, and the plugin starts PREFIX/bin/python."""
+        prefix = self._site.prefix
+        if any(letter.isspace() for letter in str(prefix)):
+            raise InstallError(
+                f"prefix {str(prefix)!r} has a blank in it, at which Slurm splits the line: take another"
+            )
+        python = prefix / "bin" / "python"
+        if not os.access(python, os.X_OK):
+            mend = f"make it with `python3 -m venv {prefix}` and install Greyhound there"
+            raise InstallError(f"{python} is missing, which every watched node starts: {mend}")
+
     def _check_line(self) -> None:
         others = [str(line.plugin) for line in self._our_lines() if line.plugin != self._site.plugin]
         if others:
             raise InstallError(
-                f"{self._site.plugstack} names {others[0]} already: give that --prefix, or uninstall it first"
+                f"{self._site.plugstack} names {others[0]}, of another prefix: give that one with --prefix"
             )
 
     def uninstall(self, remove_line: bool = False) -> None:
         """Put the stub in the plugin's place; with ``remove_line`` take our line out instead (scripts with the option
         are refused from then on)."""
         site = self._site
+        self._check_line()
         lines = self._our_lines()
         plugins = [line.plugin for line in lines] + ([site.plugin] if site.plugin.is_file() else [])
         if not plugins:

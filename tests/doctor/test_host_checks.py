@@ -113,6 +113,22 @@ def test_a_bad_plugstack_line_fails_with_its_mend(tmp_path, native, line, words)
     assert finding.level is Level.FAIL and words in finding.text and finding.mend
 
 
+def test_the_stub_of_an_uninstall_is_a_warning(tmp_path, native):
+    stub = tmp_path / "spank_greyhound.so"
+    stub.write_bytes((native / "spank_greyhound_stub.so").read_bytes())
+    (finding,) = slurm_checks.check_line(slurm(tmp_path, scontrol=config(tmp_path, f"optional {stub}\n")))
+    assert finding.level is Level.WARN and "stub" in finding.text
+
+
+def test_the_python_of_the_line_must_have_greyhound(tmp_path, native):
+    import sys
+
+    for python, level in ((sys.executable, Level.OK), ("/nowhere/python", Level.FAIL)):
+        text = f"optional {native / 'spank_greyhound.so'} python={python}\n"
+        (finding,) = slurm_checks.check_python(slurm(tmp_path, scontrol=config(tmp_path, text)))
+        assert finding.level is level
+
+
 def test_two_lines_are_a_warning(tmp_path, native):
     text = f"optional {native / 'spank_greyhound.so'}\n" * 2
     findings = list(slurm_checks.check_line(slurm(tmp_path, scontrol=config(tmp_path, text))))

@@ -93,7 +93,7 @@ def test_the_stub_accepts_the_option_and_says_so(cluster: Sandbox, prefix: Path)
     assert "disabled" not in cluster.srun("true").stderr
     assert greyhound(cluster, "uninstall", "--remove-line", *where).returncode == 0
     assert cluster.layout.plugstack.read_text() == OTHERS.replace("required", "optional")
-    nowhere = ["--prefix=/nowhere", f"--plugstack={cluster.layout.plugstack}"]
+    nowhere = ["--prefix=/nowhere/at/all", f"--plugstack={cluster.layout.plugstack}"]
     again = greyhound(cluster, "uninstall", *nowhere)
     assert again.returncode == 1 and "nothing is installed" in again.stderr
 
@@ -149,6 +149,25 @@ def test_a_line_in_an_included_file_goes_and_links_stay(prefix: Path, tmp_path: 
     assert (shared / "ours").read_text() == OTHERS
     write_config(conf, "# new\n")
     assert conf.is_symlink() and (shared / "all").read_text() == "# new\n"
+
+
+@pytest.mark.parametrize(("name", "words"), [("sp ace", "blank"), ("empty", "bin/python is missing")])
+def test_a_prefix_that_no_node_could_use_is_refused(tmp_path: Path, name: str, words: str) -> None:
+    conf = tmp_path / "plugstack.conf"
+    (tmp_path / name).mkdir()
+    where = [f"--prefix={tmp_path / name}", f"--plugstack={conf}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "greyhound", "slurm", "install", *where], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and words in done.stderr and not conf.exists()
+
+
+def test_an_uninstall_leaves_another_prefix_alone(prefix: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "plugstack.conf"
+    conf.write_text("optional /opt/gh/lib/greyhound/spank_greyhound.so\n")
+    command = [sys.executable, "-m", "greyhound", "slurm", "uninstall", f"--prefix={prefix}", f"--plugstack={conf}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "/opt/gh" in done.stderr
 
 
 def test_lines_come_and_go_and_leave_the_rest() -> None:
