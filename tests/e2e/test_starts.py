@@ -12,8 +12,8 @@ from greyhound.sandbox.cluster import Sandbox
 from tests.e2e.training import LAUNCH_TIMEOUT_S, TRAIN, free_port, read_log
 
 pytestmark = pytest.mark.training
-STEPS = 16
-SHORT = ["--steps", str(STEPS), "--micro-batches", "4", "--layer-ms", "6"]
+STEPS = 48  # nothing in these small layouts proves an iteration: the period is believed after 32 repetitions
+SHORT = ["--steps", str(STEPS), "--micro-batches", "4", "--layer-ms", "15"]
 
 
 def end_event(events: str) -> dict[str, object]:
@@ -22,10 +22,10 @@ def end_event(events: str) -> dict[str, object]:
     return end
 
 
-def run_training(start: list[str], log: Path, environment: dict[str, str]) -> None:
+def run_training(start: list[str], log: Path, environment: dict[str, str], tp: int = 1) -> None:
     """Run the short training behind `start` to its good end."""
     done = subprocess.run(
-        [*start, *SHORT, "--tp", "2", "--json-log", str(log)],
+        [*start, *SHORT, "--tp", str(tp), "--json-log", str(log)],
         env={**environment, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -41,7 +41,7 @@ def test_srun_torchrun_with_one_task_a_node(sandbox: Sandbox, tmp_path: Path) ->
     torchrun = [str(Path(sys.executable).parent / "torchrun"), "--nnodes=2", "--nproc-per-node=2"]
     rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=7"]
     command = ["srun", "-N2", "--ntasks-per-node=1", "--greyhound=observe", *torchrun, *rendezvous]
-    run_training([*command, *TRAIN[1:]], tmp_path / "log", sandbox.env())
+    run_training([*command, *TRAIN[1:]], tmp_path / "log", sandbox.env(), tp=2)
     jobs = sorted(int(path.name) for path in sandbox.layout.records.iterdir() if path.name.isdigit())
     events = (sandbox.layout.records / str(jobs[-1]) / "0.0" / "events.jsonl").read_text()
     end = end_event(events)
