@@ -21,7 +21,7 @@ _GROUP_COLUMNS = ("key", "jobs", "fail_slows", "slow_s", "worst", "lost_s", "gpu
 
 
 def _time(at_s: float | None) -> str | None:
-    return None if at_s is None else datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
+    return None if at_s is None else datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
 
 
 def _rounded(value: float | None, digits: int = 3) -> float | None:

@@ -25,7 +25,7 @@ OPERATOR, STRANGER = "irc", "uucp"
 LAST_STATES = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
 HOSTILE = "a|b\n<script>alert(1)</script>"
 LONG = "gröss" * 40  # slurmdbd keeps 255 bytes
-FACTOR, FROM, TO, USUAL_MS, ITERATIONS = 1.5, 70, 120, 80, 155
+FACTOR, FROM, TO, USUAL_MS, ITERATIONS = 1.5, 50, 90, 120, 115
 
 
 @dataclass
