@@ -11,7 +11,7 @@ from tests.scenarios import driver
 from tests.scenarios.cases import CASES, KEYS, TEMPLATES, Case, shortened
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "compatibility.json"
-QUICK = ("ddp", "launch-torchrun")  # these run in `make test`, too
+QUICK = ("launch-torchrun",)  # runs in `make test`, too
 
 
 @pytest.mark.cluster
