@@ -1,5 +1,6 @@
 """Everything that a support request about a job needs, in one archive, with nothing secret in it."""
 
+import contextlib
 import io
 import os
 import re
@@ -52,12 +53,12 @@ def record_parts(folder: Path, below: str) -> Iterator[Part]:
 def write(path: Path, parts: Iterator[Part], top: str) -> list[str]:
     """Write an archive that its owner alone can read; its files' names. OSError, FileExistsError if it is there."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(path.unlink, missing_ok=True)  # half an archive is none, and the next try would stumble over it
         with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
-            return [_add(archive, part, top) for part in parts]
-    except BaseException:
-        path.unlink(missing_ok=True)  # half an archive is none, and the next try would stumble over it
-        raise
+            names = [_add(archive, part, top) for part in parts]
+        undo.pop_all()
+    return names
 
 
 def _add(archive: tarfile.TarFile, part: Part, top: str) -> str:
