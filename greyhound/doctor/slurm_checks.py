@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from greyhound.doctor.finding import Finding, Level
-from greyhound.slurm.client import SlurmError, find_program
+from greyhound.slurm.client import SlurmError, find_program, run_command
 from greyhound.slurm.plugstack import Line, read
 
 TIMEOUT_S = 10.0
@@ -25,24 +24,7 @@ DEFAULT_PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 
 def run(command: list[str], environment: Mapping[str, str]) -> str:
     """A command's standard output; SlurmError if it fails or takes longer than TIMEOUT_S."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_S,
-            check=False,
-            env=dict(environment),
-        )
-    except subprocess.TimeoutExpired:
-        raise SlurmError(f"{Path(command[0]).name} did not answer within {TIMEOUT_S:g} s") from None
-    except OSError as error:
-        raise SlurmError(f"cannot run {command[0]}: {error.strerror}") from None
-    if done.returncode != 0:
-        raise SlurmError(f"{Path(command[0]).name} failed: {(done.stderr or done.stdout).strip()[:300]}")
-    return done.stdout
+    return run_command(command, environment, TIMEOUT_S)
 
 
 class SlurmHost:

@@ -134,26 +134,37 @@ class CommandClient:
         return find_program(program, self._environment, self._folder)
 
     def _run(self, program: str, *arguments: str) -> str:
-        command = [self._find(program), *arguments]
-        try:
-            answer = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=self._timeout_s,
-                check=False,
-                env=self._environment,
-                preexec_fn=self._preexec,
-            )
-        except subprocess.TimeoutExpired:
-            raise SlurmError(f"{program} did not answer within {self._timeout_s:g} s; is slurmctld up?") from None
-        except OSError as error:
-            raise SlurmError(f"cannot run {command[0]}: {error.strerror}") from None
-        if answer.returncode != 0:
-            raise SlurmError(f"{program} {' '.join(arguments)}: {answer.stderr.strip() or answer.stdout.strip()}")
-        return answer.stdout
+        return run_command([self._find(program), *arguments], self._environment, self._timeout_s, self._preexec)
+
+
+def run_command(
+    command: list[str],
+    environment: Mapping[str, str],
+    timeout_s: float = TIMEOUT_S,
+    preexec: Callable[[], None] | None = None,
+) -> str:
+    """A command's standard output; SlurmError if it can't be run, fails, or takes longer than `timeout_s`."""
+    program = Path(command[0]).name
+    try:
+        answer = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            env=dict(environment),
+            preexec_fn=preexec,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{program} did not answer within {timeout_s:g} s; is slurmctld up?") from None
+    except OSError as error:
+        raise SlurmError(f"cannot run {command[0]}: {error.strerror}") from None
+    if answer.returncode != 0:
+        said = answer.stderr.strip() or answer.stdout.strip()
+        raise SlurmError(f"{program} {' '.join(command[1:])[:120]}: {said}")
+    return answer.stdout
 
 
 def find_program(program: str, environment: Mapping[str, str], folder: Path | None = None) -> str:
