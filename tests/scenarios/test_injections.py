@@ -3,15 +3,13 @@
 Each injection must give exactly one episode, found in time, with the right slowdown and with its recovery.
 """
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from greyhound.sandbox import truth
-from greyhound.sandbox.cluster import Sandbox
-from greyhound.sandbox.watched import START_TIMEOUT_S, WatchedJob
+from greyhound.sandbox.watched import WatchedJob
+from tests.scenarios.long_job import tracked_job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.training]
 HEALTHY, SLOW = 22, 14
@@ -27,16 +25,8 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def job(request: pytest.FixtureRequest) -> Iterator[WatchedJob]:
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
-    sandbox: Sandbox = request.getfixturevalue("sandbox")
-    with tempfile.TemporaryDirectory() as work:
-        job = WatchedJob(sandbox, steps=2000, work=Path(work))
-        job.submit()
-        job.wait_for("all ranks to be tracked and their healthy time known", job.healthy, START_TIMEOUT_S)
+    with tracked_job(request) as job:
         yield job
-        sandbox.run(["scancel", str(job.job)])
-        sandbox.wait(job.job)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from greyhound.cli.ask import NOT_POSSIBLE, REFUSED
-from greyhound.sandbox.cluster import Sandbox
 from greyhound.sandbox.watched import START_TIMEOUT_S, WatchedJob
 from greyhound.trace import layout
 from tests.e2e.training import read_log
 from tests.scenarios.launched import Launch
+from tests.scenarios.long_job import tracked_job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.training]
 MUTED_WITHIN_S = 5.0
@@ -24,17 +23,9 @@ STEPS = 600
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest) -> Iterator[WatchedJob]:
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
-    sandbox: Sandbox = request.getfixturevalue("sandbox")
-    with tempfile.TemporaryDirectory() as work:
-        job = WatchedJob(sandbox, steps=2000, work=Path(work))
-        job.submit()
-        job.wait_for("all ranks to be tracked and their healthy time known", job.healthy, START_TIMEOUT_S)
+    with tracked_job(request) as job:
         yield job
-        sandbox.layout.mute_file.unlink(missing_ok=True)
-        sandbox.run(["scancel", str(job.job)])
-        sandbox.wait(job.job)
+        job.sandbox.layout.mute_file.unlink(missing_ok=True)
 
 
 def modes(job: WatchedJob) -> set[int]:
