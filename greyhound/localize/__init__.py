@@ -1,0 +1,1 @@
+"""Which component makes a job slow: pure functions of what the ranks measured."""
