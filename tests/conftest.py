@@ -14,10 +14,18 @@ NATIVE = REPOSITORY / "greyhound" / "_native"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--scenarios", action="store_true", help="run the long matrices in tests/scenarios")
+    parser.addoption("--scenarios", action="store_true", help="run the long matrices, the tests marked `scenario`, too")
     parser.addoption("--kills", type=int, default=1000, help="how many of our processes tests/scenarios kill")
     parser.addoption("--kills-s", type=float, default=1800, help="no longer than so many seconds for each training")
     parser.addoption("--kills-seed", type=int, default=1, help="another seed: other moments")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked `scenario` runs with --scenarios only."""
+    if not config.getoption("--scenarios"):
+        for item in items:
+            if item.get_closest_marker("scenario"):
+                item.add_marker(pytest.mark.skip(reason="long: run `make scenarios`"))
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,7 @@ from greyhound.sandbox.watched import START_TIMEOUT_S, WatchedJob
 
 @contextlib.contextmanager
 def tracked_job(request: pytest.FixtureRequest) -> Iterator[WatchedJob]:
-    """A job whose ranks are all tracked, cancelled at the end; skips outside of `make scenarios`."""
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
+    """A job whose ranks are all tracked, cancelled at the end."""
     sandbox: Sandbox = request.getfixturevalue("sandbox")
     with tempfile.TemporaryDirectory() as work:
         job = WatchedJob(sandbox, steps=2000, work=Path(work))

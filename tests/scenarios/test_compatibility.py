@@ -16,11 +16,13 @@ QUICK = ("launch-torchrun",)  # runs in `make test`, too
 
 @pytest.mark.cluster
 @pytest.mark.training
-@pytest.mark.parametrize("case", CASES, ids=KEYS)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[] if case.key in QUICK else [pytest.mark.scenario]) for case in CASES],
+    ids=KEYS,
+)
 def test_the_slow_gpu_is_found_and_nothing_else(case: Case, request: pytest.FixtureRequest) -> None:
     everything = request.config.getoption("--scenarios")
-    if not everything and case.key not in QUICK:
-        pytest.skip("long: run `make scenarios`")
     sandbox: Sandbox = request.getfixturevalue("sandbox")
     with tempfile.TemporaryDirectory() as work:
         row = driver.play(case if everything else shortened(case), sandbox, Path(work))

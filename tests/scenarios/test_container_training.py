@@ -13,6 +13,7 @@ from greyhound.sandbox.watched import START_TIMEOUT_S, WatchedJob
 from tests.e2e.training import free_port
 
 pytestmark = [
+    pytest.mark.scenario,
     pytest.mark.cluster,
     pytest.mark.training,
     pytest.mark.skipif(os.getuid() != 0, reason="makes mount namespaces"),
@@ -45,11 +46,7 @@ def healthy(job: WatchedJob) -> bool:
 
 
 @pytest.mark.parametrize("pids", ["", "-pf --mount-proc"], ids=["mounts", "mounts and process numbers"])
-def test_a_slow_gpu_below_a_dev_shm_of_its_own(
-    request: pytest.FixtureRequest, sandbox: Sandbox, tmp_path: Path, pids: str
-) -> None:
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
+def test_a_slow_gpu_below_a_dev_shm_of_its_own(sandbox: Sandbox, tmp_path: Path, pids: str) -> None:
     job = WatchedJob(sandbox, steps=2000, work=tmp_path)
     submit(job, pids)
     job.wait_for("both ranks to be tracked", lambda: healthy(job), START_TIMEOUT_S)

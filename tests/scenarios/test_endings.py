@@ -17,7 +17,7 @@ from tests.endings.outcome import Ending, end_once
 from tests.endings.ways import WAYS, Way
 from tests.scenarios.endings_page import add_pairs
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.scenario]
 EACH = int(os.environ.get("ENDINGS", "10"))
 MOST_DELAY_MS = 100
 TICK_S, A_TICK = 30, 2  # how often slurmctld looks for jobs beyond their limit, and how many pairs are to be then
@@ -25,9 +25,7 @@ AT_ONCE = int(os.environ.get("ENDINGS_AT_ONCE", "4"))
 
 
 @pytest.fixture(scope="module")
-def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
+def bed() -> Iterator[Bed]:
     with open_bed(f"ends{os.getpid() % 10000}") as opened:
         yield opened
 

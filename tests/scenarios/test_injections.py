@@ -11,7 +11,7 @@ from greyhound.sandbox import truth
 from greyhound.sandbox.watched import WatchedJob
 from tests.scenarios.long_job import tracked_job
 
-pytestmark = [pytest.mark.cluster, pytest.mark.training]
+pytestmark = [pytest.mark.scenario, pytest.mark.cluster, pytest.mark.training]
 HEALTHY, SLOW = 22, 14
 FAULTS = {
     "GPU at half speed": ["gpu", "n1:0", "--speed", "0.5"],

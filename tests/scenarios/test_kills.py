@@ -15,7 +15,7 @@ from tests.endings.bed import Bed, Step, open_bed
 from tests.endings.killer import OURS, Small, Training, campaign
 from tests.scenarios.endings_page import Fire, add_kills
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.scenario]
 
 
 class TorchDdp:
@@ -35,9 +35,7 @@ class TorchDdp:
 
 
 @pytest.fixture(scope="module")
-def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
+def bed() -> Iterator[Bed]:
     with open_bed(f"kills{os.getpid() % 10000}") as opened:
         yield opened
 

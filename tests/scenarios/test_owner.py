@@ -16,7 +16,7 @@ from tests.e2e.training import read_log
 from tests.scenarios.launched import Launch
 from tests.scenarios.long_job import tracked_job
 
-pytestmark = [pytest.mark.cluster, pytest.mark.training]
+pytestmark = [pytest.mark.scenario, pytest.mark.cluster, pytest.mark.training]
 MUTED_WITHIN_S = 5.0
 STEPS = 600
 
@@ -71,9 +71,7 @@ def test_kill_switch_and_comparison_on_a_training(job: WatchedJob) -> None:
 
 
 @pytest.mark.usefixtures("native")
-def test_losses_are_the_same_under_a_comparison(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
+def test_losses_are_the_same_under_a_comparison(tmp_path: Path) -> None:
     work = ["--micro-batches", "2", "--layer-ms", "10"]
     plain = Launch(tmp_path, *work, "--json-log", str(tmp_path / "plain"), steps=STEPS, mode="off")
     plain.said()

@@ -15,6 +15,7 @@ from tests.endings.ways import NODE, WAYS, Way, plain, ready
 
 FREEZER = Path("/sys/fs/cgroup/freezer")
 pytestmark = [
+    pytest.mark.scenario,
     pytest.mark.cluster,
     pytest.mark.skipif(os.getuid() != 0 or not FREEZER.is_dir(), reason="needs root and cgroup v1's freezer"),
 ]
@@ -36,9 +37,7 @@ def remove(group: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
+def bed() -> Iterator[Bed]:
     before = slurms()
     text = templates.SLURM_CONF.template.replace("proctrack/linuxproc", "proctrack/cgroup")
     with pytest.MonkeyPatch.context() as patch:

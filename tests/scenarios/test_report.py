@@ -23,7 +23,7 @@ from tests.report.cluster import (
     slow_job,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.training]
+pytestmark = [pytest.mark.scenario, pytest.mark.cluster, pytest.mark.training]
 TRAIN = "srun --greyhound=observe"
 KINDS = 14
 
@@ -64,8 +64,6 @@ def play(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
     if os.getuid() != 0:
         pytest.skip("jobs of several users need root")
     sandbox: Sandbox = request.getfixturevalue("sandbox")

@@ -6,14 +6,12 @@ import pytest
 
 from tests.scenarios.launched import Launch
 
-pytestmark = [pytest.mark.training]
+pytestmark = [pytest.mark.scenario, pytest.mark.training]
 WORK = ("--micro-batches", "4", "--layer-ms", "20")
 
 
 @pytest.mark.usefixtures("native")
-def test_a_run_that_is_slow_from_its_start_says_so(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    if not request.config.getoption("--scenarios"):
-        pytest.skip("long: run `make scenarios`")
+def test_a_run_that_is_slow_from_its_start_says_so(tmp_path: Path) -> None:
     first = Launch(tmp_path, *WORK)
     recorded = first.record_calls(tmp_path / "calls")
     assert first.said() == []

@@ -16,6 +16,7 @@ TIMEOUT_S = 240
 pytestmark = pytest.mark.training
 
 
+@pytest.mark.scenario
 def test_the_gpu_script_passes_on_the_standin(native: Path) -> None:
     environment = {**os.environ, "GREYHOUND_STANDIN": "1", "PAIRS": "3"}
     done = subprocess.run(
