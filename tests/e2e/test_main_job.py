@@ -17,4 +17,5 @@ def test_an_injected_fail_slow_is_found_and_its_recovery_too(sandbox: Sandbox, t
     healthy = [row.time_s for row in job.training()[5:25]]
     end = job.events("end")[0]["data"]
     assert isinstance(end, dict)
-    assert end["healthy_s"] == pytest.approx(sum(healthy) / len(healthy), rel=0.03)
+    # The machine itself may get slower on the way, and the healthy time follows it slowly.
+    assert min(healthy) <= end["healthy_s"] <= 1.1 * max(healthy)
