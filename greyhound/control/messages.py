@@ -6,14 +6,12 @@ stop. Kinds of later releases are ignored by their receiver (`UnknownKindError`)
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
+
+from greyhound.control.fields import Fields, checked, one_of, table_of, text, whole
 
 VERSION = 1
-TEXT_LIMIT = 400
-LIST_LIMIT = 4096
-REAL_LIMIT = 1e12  # seconds or slow-downs: thirty thousand years; sums and products of such stay finite
 
 
 class MessageError(ValueError):
@@ -64,7 +62,7 @@ class IterationBatch:
     `muted` says why nothing is recorded there for good (not in a window of `greyhound ab`), empty otherwise.
     """
 
-    state: str
+    state: Annotated[str, one_of("waiting", "tracking", "not_intercepted")]
     ranks: list[RankSample] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     muted: str = ""
@@ -79,7 +77,7 @@ class Report:
 
     key: str
     rank: int
-    what: str
+    what: Annotated[str, one_of("opened", "closed", "regime", "minor")]
     onset: int
     onset_ns: int
     at: int
@@ -108,7 +106,7 @@ class Stop:
 class Set:
     """What the owner wants from now on, all of it: a mode (`off` mutes) and the share that is reported."""
 
-    mode: str
+    mode: Annotated[str, one_of("on", "observe", "off")]
     threshold: float
 
 
@@ -174,137 +172,22 @@ class Message:
     data: Data
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > TEXT_LIMIT:
-        raise ValueError(f"not a text of at most {TEXT_LIMIT} characters")
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError("not valid Unicode: half a surrogate pair")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**64:
-        raise ValueError("not a whole number")
-    return value
-
-
-def _real(value: Any) -> float:
-    # The comparison holds neither for NaN nor for the infinities, and takes integers of any length.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -REAL_LIMIT <= value <= REAL_LIMIT:
-        raise ValueError(f"not a number from -{REAL_LIMIT:g} to {REAL_LIMIT:g}")
-    return float(value)
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("not true or false")
-    return value
-
-
-def _one_of(*allowed: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if value not in allowed:
-            raise ValueError(f"not one of {', '.join(allowed)}")
-        return str(value)
-
-    return check
-
-
-def _list_of(check: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    def check_list(value: Any) -> list[Any]:
-        if not isinstance(value, list) or len(value) > LIST_LIMIT:
-            raise ValueError(f"not a list of at most {LIST_LIMIT:,} items")
-        return [check(item) for item in value]
-
-    return check_list
-
-
-Fields = dict[str, Callable[[Any], Any]]
-
-
-def _fields(table: Fields, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("not an object")
-    checked = {}
-    for name, check in table.items():
-        if name not in value:
-            raise ValueError(f"field {name!r} is missing")
-        try:
-            checked[name] = check(value[name])
-        except ValueError as error:
-            raise ValueError(f"field {name!r}: {error}") from None
-    return checked
-
-
-_SAMPLE: Fields = {
-    "key": _text,
-    "rank": _whole,
-    "locked": _flag,
-    "alive": _flag,
-    "iteration": _whole,
-    "seconds": _real,
-    "healthy_s": _real,
-    "end_ns": _whole,
-    "fingerprint": _text,
+_KINDS: dict[str, type[Data]] = {
+    "hello": Hello,
+    "iteration": IterationBatch,
+    "report": Report,
+    "bye": Bye,
+    "stop": Stop,
+    "set": Set,
+    "ab_window": AbWindow,
+    "ab_measure": AbMeasure,
+    "ab_stop": AbStop,
+    "trace": TraceOrder,
+    "trace_done": TraceDone,
 }
-
-
-def _sample(value: Any) -> RankSample:
-    return RankSample(**_fields(_SAMPLE, value))
-
-
-_KINDS: dict[str, tuple[type[Data], Fields]] = {
-    "hello": (Hello, {"name": _text, "host": _text, "pid": _whole}),
-    "iteration": (
-        IterationBatch,
-        {
-            "state": _one_of("waiting", "tracking", "not_intercepted"),
-            "ranks": _list_of(_sample),
-            "notices": _list_of(_text),
-            "muted": _text,
-        },
-    ),
-    "report": (
-        Report,
-        {
-            "key": _text,
-            "rank": _whole,
-            "what": _one_of("opened", "closed", "regime", "minor"),
-            "onset": _whole,
-            "onset_ns": _whole,
-            "at": _whole,
-            "at_ns": _whole,
-            "healthy_s": _real,
-            "slow_s": _real,
-            "slowdown": _real,
-            "lost_s": _real,
-        },
-    ),
-    "bye": (Bye, {"reason": _text}),
-    "stop": (Stop, {"reason": _text}),
-    "set": (Set, {"mode": _one_of("on", "observe", "off"), "threshold": _real}),
-    "ab_window": (
-        AbWindow,
-        {"run": _text, "window": _whole, "muted": _flag, "start_ns": _whole, "seconds": _real},
-    ),
-    "ab_measure": (
-        AbMeasure,
-        {
-            "run": _text,
-            "window": _whole,
-            "ranks": _whole,
-            "iterations": _whole,
-            "iteration_s": _real,
-            "share": _real,
-            "why_not": _text,
-        },
-    ),
-    "ab_stop": (AbStop, {"run": _text}),
-    "trace": (TraceOrder, {"run": _text, "seconds": _real}),
-    "trace_done": (TraceDone, {"run": _text, "files": _list_of(_text), "calls": _whole, "why_not": _text}),
-}
-_KIND_OF = {data_type: kind for kind, (data_type, _) in _KINDS.items()}
-_ENVELOPE: Fields = {"v": _whole, "kind": _text, "node": _whole, "seq": _whole, "t_ns": _whole}
+_TABLES = {kind: table_of(data_type) for kind, data_type in _KINDS.items()}
+_KIND_OF = {data_type: kind for kind, data_type in _KINDS.items()}
+_ENVELOPE: Fields = {"v": whole, "kind": text, "node": whole, "seq": whole, "t_ns": whole}
 
 
 def encode(message: Message) -> str:
@@ -324,19 +207,18 @@ def encode(message: Message) -> str:
     )
 
 
-def decode(text: str) -> Message:
+def decode(line: str) -> Message:
     """The message in a line of JSON; UnknownKindError or MessageError where it can't be used."""
     try:
-        raw = json.loads(text)
-        head = _fields(_ENVELOPE, raw)
+        raw = json.loads(line)
+        head = checked(_ENVELOPE, raw)
     except (ValueError, RecursionError) as error:
         raise MessageError(f"not a message: {error}") from None
     kind = head["kind"]
     if kind not in _KINDS or head["v"] != VERSION:
         raise UnknownKindError(f"{kind} v{head['v']}")
-    data_type, table = _KINDS[kind]
     try:
-        data = data_type(**_fields(table, raw.get("data")))
+        data = _KINDS[kind](**checked(_TABLES[kind], raw.get("data")))
     except ValueError as error:
         raise MessageError(f"{kind}: {error}") from None
     return Message(head["node"], head["seq"], head["t_ns"], data)

@@ -14,7 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from greyhound.control.messages import LIST_LIMIT, TEXT_LIMIT, TraceDone, TraceOrder
+from greyhound.control.fields import LIST_LIMIT, TEXT_LIMIT
+from greyhound.control.messages import TraceDone, TraceOrder
 from greyhound.trace.dump import DumpWriter
 
 MOST_SECONDS = 600.0

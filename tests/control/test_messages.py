@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greyhound.control import fields
 from greyhound.control import messages as m
 
 texts = st.text(max_size=30)
 whole = st.integers(-(2**62), 2**62)
-real = st.floats(-m.REAL_LIMIT, m.REAL_LIMIT)
+real = st.floats(-fields.REAL_LIMIT, fields.REAL_LIMIT)
 samples = st.builds(m.RankSample, texts, whole, st.booleans(), st.booleans(), whole, real, real, whole)
 data = st.one_of(
     st.builds(m.Hello, texts, texts, whole),
