@@ -22,6 +22,8 @@ OPTIMIZER_SHARE = 0.5
 
 Enqueue = Callable[[float], None]
 """Enqueue this many seconds of device time (at full speed)."""
+Stretch = Callable[[], float]
+"""How much longer than an average one the micro-batch takes whose forward pass runs now."""
 
 
 class _BackwardKernel(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
@@ -38,32 +40,37 @@ class _BackwardKernel(torch.autograd.Function):  # type: ignore[misc]  # torch i
         return gradient, None, None
 
 
-def attach_block(block: Any, forward_s: float, enqueue: Enqueue) -> None:
+def even() -> float:
+    """Every micro-batch takes equally long."""
+    return 1.0
+
+
+def attach_block(block: Any, forward_s: float, enqueue: Enqueue, stretch: Stretch = even) -> None:
     """Give a module modelled device time: forward_s seconds forward, BACKWARD_FACTOR times that backward."""
 
     def before(_module: Any, _inputs: Any) -> None:
-        enqueue(forward_s)
+        enqueue(forward_s * stretch())
 
     def after(_module: Any, _inputs: Any, output: Any) -> Any:
         first = output[0] if isinstance(output, tuple) else output
         if not (isinstance(first, torch.Tensor) and first.requires_grad):
             return output
-        marked = _BackwardKernel.apply(first, enqueue, BACKWARD_FACTOR * forward_s)
+        marked = _BackwardKernel.apply(first, enqueue, BACKWARD_FACTOR * forward_s * stretch())
         return (marked, *output[1:]) if isinstance(output, tuple) else marked
 
     block.register_forward_pre_hook(before)
     block.register_forward_hook(after)
 
 
-def attach_gpt(model: Any, layer_s: float, enqueue: Enqueue) -> None:
+def attach_gpt(model: Any, layer_s: float, enqueue: Enqueue, stretch: Stretch = even) -> None:
     """Attach modelled time to the blocks of one pipeline stage of a megatron-core GPTModel."""
     for layer in model.decoder.layers:
-        attach_block(layer.self_attention, layer_s / 2, enqueue)
-        attach_block(layer.mlp, layer_s / 2, enqueue)
+        attach_block(layer.self_attention, layer_s / 2, enqueue, stretch)
+        attach_block(layer.mlp, layer_s / 2, enqueue, stretch)
     if model.pre_process:
-        attach_block(model.embedding, EMBEDDING_SHARE * layer_s, enqueue)
+        attach_block(model.embedding, EMBEDDING_SHARE * layer_s, enqueue, stretch)
     if model.post_process:
-        attach_block(model.output_layer, OUTPUT_SHARE * layer_s, enqueue)
+        attach_block(model.output_layer, OUTPUT_SHARE * layer_s, enqueue, stretch)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from greyhound.sandbox import ranks, world
+from greyhound.sandbox import checkpoint, data, ranks, world
+from greyhound.sandbox.option_types import positive
+from greyhound.sandbox.slowed import Slowed
 from greyhound.sandbox.torch_backend import BACKEND_NAME
 
 EVALUATION_BATCHES = 4
@@ -40,33 +43,25 @@ Build = Callable[[Any, int], Job]
 """From the bare model's shape and the world's size; torch may be imported in it, and no earlier."""
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} isn't at least 1")
-    return number
-
-
 def parse(program: str, description: str | None, arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line; `program` is the module's name."""
     parser = argparse.ArgumentParser(prog=f"python -m greyhound.sandbox.{program}", description=description)
-    parser.add_argument("--micro-batches", type=_positive, default=4, help="per iteration and rank (default 4)")
-    parser.add_argument("--steps", type=_positive, default=60, help="iterations (default 60)")
-    parser.add_argument("--layers", type=_positive, default=2, help="transformer layers (default 2)")
+    parser.add_argument("--micro-batches", type=positive, default=4, help="per iteration and rank (default 4)")
+    parser.add_argument("--steps", type=positive, default=60, help="iterations (default 60)")
+    parser.add_argument("--layers", type=positive, default=2, help="transformer layers (default 2)")
     parser.add_argument("--seed", type=int, default=1234, help="of weights and data (default 1234)")
     parser.add_argument("--layer-ms", type=float, default=10.0, help="modelled forward time of a layer (default 10)")
-    parser.add_argument("--loss-every", type=_positive, default=1, help="iterations between two losses (default 1)")
-    parser.add_argument("--evaluate-every", type=_positive, help="iterations between two evaluations (default never)")
-    parser.add_argument("--checkpoint-every", type=_positive, help="iterations between two checkpoints (default never)")
-    parser.add_argument("--checkpoint-dir", type=Path, metavar="DIR", help="where they are saved")
+    parser.add_argument("--loss-every", type=positive, default=1, help="iterations between two losses (default 1)")
+    parser.add_argument("--evaluate-every", type=positive, help="iterations between two evaluations (default never)")
+    checkpoint.add_options(parser)
+    data.add_options(parser)
     parser.add_argument("--checkpoint-s", type=float, default=0.0, help="pause for a slow file system (default 0)")
     parser.add_argument("--json-log", type=Path, metavar="FILE", help="one JSON object an iteration, appended")
     parser.add_argument(
         "--backend", choices=(BACKEND_NAME, "gloo"), default=BACKEND_NAME, help="gloo: without the stand-in's time"
     )
     options = parser.parse_args(arguments)
-    if options.checkpoint_every and options.checkpoint_dir is None:
-        parser.error("--checkpoint-every needs --checkpoint-dir DIR")
+    checkpoint.check_options(parser, options)
     return options
 
 
@@ -74,16 +69,14 @@ class Loop:
     """One rank's training: the job, its data and its place among the ranks."""
 
     def __init__(self, job: Job, shape: Any, options: argparse.Namespace, me: ranks.RankEnvironment) -> None:
-        self.job = job
-        self.options = options
-        self._shape = shape
-        self._me = me
-        self._loss = float("nan")
-
-    def _batch(self, index: int) -> Any:
         from greyhound.sandbox.model import micro_batch
 
-        return micro_batch(self._shape, self.options.seed, index)
+        self.job = job
+        self.options = options
+        self._me = me
+        self._loss = float("nan")
+        self._slowed = Slowed(me.local_rank)
+        self.reader = data.Reader(partial(micro_batch, shape, options.seed), options.seed, options.ragged, self._slowed)
 
     def _mean(self, loss: Any) -> float:
         """The mean of `loss` over all ranks."""
@@ -101,9 +94,9 @@ class Loop:
         first = ((number - 1) * self._me.world_size + self._me.rank) * count
         self.job.optimizer.zero_grad()
         losses = []
-        for index in range(count):
+        for index, batch in enumerate(self.reader.batches(first, count)):
             with self.job.accumulate(index == count - 1):
-                loss = self.job.model(self._batch(first + index)) / count
+                loss = self.job.model(batch) / count
                 loss.backward()
             losses.append(loss.detach())
         self.job.finish_gradients()
@@ -121,7 +114,7 @@ class Loop:
         self.job.model.eval()
         with torch.no_grad():
             first = _EVALUATION_DATA + self._me.rank * EVALUATION_BATCHES
-            losses = [self.job.model(self._batch(first + index)) for index in range(EVALUATION_BATCHES)]
+            losses = [self.job.model(self.reader.read(first + index)) for index in range(EVALUATION_BATCHES)]
         self.job.model.train()
         return self._mean(torch.stack(losses).mean())
 
@@ -132,6 +125,7 @@ class Loop:
 
         state = self.job.state() if self.job.state else self.job.model.state_dict()
         dcp.save({"model": state}, checkpoint_id=self.options.checkpoint_dir / str(number))
+        self._slowed.write_checkpoint()
         if self._me.rank == 0:
             time.sleep(self.options.checkpoint_s)
         dist.barrier()
@@ -155,9 +149,10 @@ def _run(build: Build, options: argparse.Namespace, me: ranks.RankEnvironment, l
     torch.manual_seed(options.seed)
     shape = GptShape(options.layers)
     job = build(shape, me.world_size)
-    device_time.attach_gpt(getattr(job.model, "module", job.model), device.layer_s, device.enqueue)
     modelled_s = device_time.ModelledIteration(options.layers, 1, options.micro_batches, device.layer_s).total_s
     loop = Loop(job, shape, options, me)
+    model = getattr(job.model, "module", job.model)
+    device_time.attach_gpt(model, device.layer_s, device.enqueue, loop.reader.stretch)
     report = world.Report(options.steps, me.rank == me.world_size - 1, log)
     report.say(
         f"{job.name}: GPT of {options.layers} layers on {me.world_size} ranks, {options.micro_batches} micro-batches; "

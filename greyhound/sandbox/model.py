@@ -143,11 +143,6 @@ def micro_batch(shape: GptShape, seed: int, index: int) -> torch.Tensor:
     return (start + stride * torch.arange(shape.sequence + 1)) % shape.vocabulary
 
 
-def batches(shape: GptShape, seed: int, first: int, count: int) -> Iterator[torch.Tensor]:
-    """The micro-batches first .. first + count - 1."""
-    return (micro_batch(shape, seed, index) for index in range(first, first + count))
-
-
 def _loss(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     loss = output.float().mean()
     return loss, loss.detach().clone()

@@ -1,4 +1,4 @@
-"""The stand-in page: speeds of GPUs and links, changed while jobs run (layout: standin_page.h)."""
+"""The stand-in page: speeds of GPUs, links, input and storage, changed while jobs run (layout: standin_page.h)."""
 
 import fcntl
 import math
@@ -16,6 +16,7 @@ from greyhound.sandbox.layout import SHM, existing
 from greyhound.sandbox.page_layout import constants
 
 VARIABLE = "GREYHOUND_STANDIN_PAGE"
+MAX_DELAY_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,18 @@ class StandinPage:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Map an existing page for reading and writing."""
+    def open(cls, path: Path, *, to_read: bool = False) -> Self:
+        """Map an existing page for reading and writing, or only `to_read`."""
         k = constants()
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(path, (os.O_RDONLY if to_read else os.O_RDWR) | os.O_CLOEXEC)
         except OSError as error:
             raise SandboxError(f"stand-in page {path}: {error.strerror}") from None
         if os.fstat(descriptor).st_size != k.FILE_BYTES:
             os.close(descriptor)
             raise SandboxError(f"{path} is no stand-in page: its length is not {k.FILE_BYTES} bytes")
-        page = cls(path, mmap.mmap(descriptor, k.FILE_BYTES), descriptor)
+        access = mmap.ACCESS_READ if to_read else mmap.ACCESS_WRITE
+        page = cls(path, mmap.mmap(descriptor, k.FILE_BYTES, access=access), descriptor)
         magic, version = page._unpack("<Q", k.OFF_MAGIC), page._unpack("<I", k.OFF_VERSION)
         if magic != k.MAGIC or version != k.VERSION or page._unpack("<I", k.OFF_GPU_COUNT) > k.MAX_GPUS:
             page.close()
@@ -119,11 +121,29 @@ class StandinPage:
         ways = [(a, b)] if one_way else [(a, b), (b, a)]
         self._change([change for way in ways for change in self._link_changes(*way, bytes_per_s, latency_s)])
 
+    def inputs(self) -> dict[str, float]:
+        """Seconds by which the training data of each GPU's rank comes late, by its name."""
+        return {name: float(self._unpack("<d", self._input_at(name))) for name in self.gpus()}
+
+    def storage_s(self) -> float:
+        """Seconds by which writing a checkpoint takes longer."""
+        return float(self._unpack("<d", constants().OFF_STORAGE_S))
+
+    def set_input(self, gpu: str, delay_s: float) -> None:
+        """Let the training data of this GPU's rank come so much later, once an iteration."""
+        self._change([(self._input_at(gpu), _checked_delay(delay_s))])
+
+    def set_storage(self, delay_s: float) -> None:
+        """Let every rank's part of a checkpoint take so much longer."""
+        self._change([(constants().OFF_STORAGE_S, _checked_delay(delay_s))])
+
     def heal(self) -> None:
-        """Every GPU at speed 1, every link without limit."""
+        """Every GPU at speed 1, every link without limit, input and storage at once."""
         k = constants()
         count = len(self.gpus())
         changes = [(k.OFF_GPUS + index * k.GPU_BYTES + k.GPU_OFF_SPEED, 1.0) for index in range(count)]
+        changes += [(self._input_at(name), 0.0) for name in self.gpus()]
+        changes += [(k.OFF_STORAGE_S, 0.0)]
         for i in range(count):
             changes += [change for j in range(count) for change in self._link_changes(i, j, 0.0, 0.0)]
         self._change(changes)
@@ -136,6 +156,10 @@ class StandinPage:
     def _link(self, i: int, j: int) -> tuple[float, float]:
         (rate_at, _), (latency_at, _) = self._link_changes(i, j, 0.0, 0.0)
         return self._unpack("<d", rate_at), self._unpack("<d", latency_at)
+
+    def _input_at(self, gpu: str) -> int:
+        k = constants()
+        return int(k.OFF_GPUS + self._index(gpu) * k.GPU_BYTES + k.GPU_OFF_INPUT_S)
 
     def _index(self, gpu: str) -> int:
         names = list(self.gpus())
@@ -184,6 +208,12 @@ def _is_ours(page: Path) -> bool:
     except FileNotFoundError:
         return False
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def _checked_delay(delay_s: float) -> float:
+    if not 0 <= delay_s <= MAX_DELAY_S:
+        raise SandboxError(f"delay {delay_s}: give 0 to {MAX_DELAY_S:.0f} seconds")
+    return delay_s
 
 
 def _checked_name(name: str) -> bytes:

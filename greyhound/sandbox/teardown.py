@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from greyhound.sandbox import processes, programs
+from greyhound.sandbox import cpu_quota, processes, programs
 from greyhound.sandbox.errors import SandboxError
 from greyhound.sandbox.layout import JOB_RANGE, SHM, Layout
 from greyhound.sandbox.state import State, load
@@ -33,6 +33,7 @@ def down(layout: Layout, say: Callable[[str], None]) -> bool:
     if survivors:
         pids = " ".join(str(process.pid) for process in survivors)
         raise SandboxError(f"these processes of {layout.directory} do not end: {pids}; end them, then run down again")
+    cpu_quota.lift(f"{cpu_quota.mark_of(layout.page)}.*")
     existed = layout.directory.exists() or layout.page.exists()
     if state is not None:
         _sweep_steps(state, say)

@@ -12,20 +12,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from greyhound.sandbox import ranks, world
+from greyhound.sandbox import checkpoint, data, ranks, world
+from greyhound.sandbox.option_types import positive
+from greyhound.sandbox.slowed import Slowed
 
 if TYPE_CHECKING:
     from greyhound.sandbox.model import GptShape, Parallelism, Training
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} isn't at least 1")
-    return number
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -35,16 +31,18 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--tp", type=_positive, default=1, help="tensor-parallel size (default 1)")
-    parser.add_argument("--pp", type=_positive, default=1, help="pipeline-parallel size (default 1)")
-    parser.add_argument("--dp", type=_positive, help="data-parallel size (default: the rest of the ranks)")
-    parser.add_argument("--micro-batches", type=_positive, default=12, help="per iteration and replica (default 12)")
-    parser.add_argument("--steps", type=_positive, default=60, help="iterations (default 60)")
-    parser.add_argument("--layers", type=_positive, help="transformer layers (default: one per pipeline stage)")
+    parser.add_argument("--tp", type=positive, default=1, help="tensor-parallel size (default 1)")
+    parser.add_argument("--pp", type=positive, default=1, help="pipeline-parallel size (default 1)")
+    parser.add_argument("--dp", type=positive, help="data-parallel size (default: the rest of the ranks)")
+    parser.add_argument("--micro-batches", type=positive, default=12, help="per iteration and replica (default 12)")
+    parser.add_argument("--steps", type=positive, default=60, help="iterations (default 60)")
+    parser.add_argument("--layers", type=positive, help="transformer layers (default: one per pipeline stage)")
     parser.add_argument("--seed", type=int, default=1234, help="of weights and data (default 1234)")
     parser.add_argument("--layer-ms", type=float, default=20.0, help="modelled forward time of a layer (default 20)")
     parser.add_argument("--distributed-optimizer", action="store_true", help="shard the optimizer's state over DP")
     parser.add_argument("--overlap", action="store_true", help="reduce gradients while the backward pass runs")
+    checkpoint.add_options(parser)
+    data.add_options(parser)
     parser.add_argument("--json-log", type=Path, metavar="FILE", help="one JSON object an iteration, appended")
     parser.add_argument(
         "--backend", choices=("greyhound", "gloo"), default="greyhound", help="gloo: without the stand-in and its time"
@@ -53,6 +51,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options.layers = options.layers or options.pp
     if options.layers % options.pp:
         parser.error(f"--layers {options.layers} can't be divided over --pp {options.pp} stages")
+    checkpoint.check_options(parser, options)
     return options
 
 
@@ -85,7 +84,12 @@ def mean_loss(losses: list[Any]) -> float:
 
 
 def train_step(
-    training: "Training", shape: "GptShape", options: argparse.Namespace, iteration: int, device: world.Device
+    training: "Training",
+    shape: "GptShape",
+    options: argparse.Namespace,
+    iteration: int,
+    device: world.Device,
+    reader: data.Reader,
 ) -> float:
     """One iteration (numbered from 1); returns the loss, NaN where this rank hasn't the last pipeline stage."""
     from megatron.core import parallel_state
@@ -99,7 +103,7 @@ def train_step(
     training.optimizer.zero_grad()
     losses = get_forward_backward_func()(
         forward_step_func=model.forward_step,
-        data_iterator=model.batches(shape, options.seed, place * options.micro_batches, options.micro_batches),
+        data_iterator=reader.batches(place * options.micro_batches, options.micro_batches),
         model=[training.model],
         num_microbatches=options.micro_batches,
         seq_length=shape.sequence,
@@ -131,7 +135,9 @@ def run(options: argparse.Namespace, me: ranks.RankEnvironment, log: TextIO | No
     model.initialize_parallel(parallelism, options.seed)
     shape = model.GptShape(options.layers)
     training = model.build(shape, parallelism)
-    device_time.attach_gpt(training.model.module, device.layer_s, device.enqueue)
+    slowed = Slowed(me.local_rank)
+    reader = data.Reader(partial(model.micro_batch, shape, options.seed), options.seed, options.ragged, slowed)
+    device_time.attach_gpt(training.model.module, device.layer_s, device.enqueue, reader.stretch)
     modelled = device_time.ModelledIteration(
         options.layers // options.pp, options.pp, options.micro_batches, device.layer_s
     )
@@ -139,7 +145,9 @@ def run(options: argparse.Namespace, me: ranks.RankEnvironment, log: TextIO | No
     report = world.Report(options.steps, me.rank == me.world_size - 1, log)
     report.say(announce(options, check_world(options, me.world_size), modelled.total_s))
     for number in range(1, options.steps + 1):
-        report.iteration(number, train_step(training, shape, options, number, device))
+        report.iteration(number, train_step(training, shape, options, number, device, reader))
+        if options.checkpoint_every and number % options.checkpoint_every == 0:
+            checkpoint.save_shard(training.model.module.state_dict(), options.checkpoint_dir, me.rank, slowed)
     report.summary(modelled.total_s)
 
 
