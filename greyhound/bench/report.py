@@ -1,33 +1,39 @@
 """What a report over a site's jobs takes: python -m greyhound.bench.report [--jobs N].
 
 Jobs and records are made up and written to a folder; sacct is played by `cat` of rows in its format. What is measured
-is `greyhound report` itself, as a process: wall clock and peak memory.
+is `greyhound report` itself, as a process: wall clock, CPU and peak memory (of all its processes together), on one core
+and on as many as it takes; and how the time of a job grows with the number of jobs.
 """
 
 import argparse
+import contextlib
+import functools
 import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
+
+import psutil
 
 from greyhound.bench.output import Measured, report
 from greyhound.control.events import utc
 from greyhound.slurm.accounting import COLUMNS
 
-_SIZES = (10_000, 30_000, 100_000)
+_SIZES = (1_000, 10_000, 100_000)
 _EVENTS_A_JOB = 10
 _BEGAN_S = 1_790_000_000
 _FIRST_JOB = 1000
 _USERS = 40
-_LIMIT_S, _LIMIT_MIB = 30.0, 1024.0
+_LOOK_S = 0.1
+_LIMIT_S, _LIMIT_MIB, _LIMIT_GROWTH = 30.0, 1024.0, 1.3
 # Plays sacct: the rows, with the delimiter that it is given in place of a tab.
 _SACCT = """#!/bin/sh
 for word in "$@"; do case "$word" in --delimiter=*) delimiter="${word#--delimiter=}" ;; esac; done
@@ -134,36 +140,72 @@ def _environment(work: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "ROWS": str(work / "rows")}
 
 
-def run(work: Path, environment: dict[str, str], form: str, by: str) -> Taken:
+def _resident_mib(process: psutil.Process) -> float:
+    """Of a process and its children; what they share is counted for each."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        for one in (process, *process.children(recursive=True)):
+            total += one.memory_info().rss
+    return total / 2**20
+
+
+def run(work: Path, environment: dict[str, str], form: str, by: str, cores: set[int]) -> Taken:
     """One `greyhound report` as a process of its own."""
     out = work / "out"
     options = ["--all-users", "--since", "2026-01-01", "--format", form, "--by", by, "-o", str(out)]
     command = [sys.executable, "-m", "greyhound", "report", *options, "--record-dir", str(work / "records")]
-    begin_s = time.perf_counter()
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-    _, status, used = os.wait4(process.pid, 0)
-    wall_s = time.perf_counter() - begin_s
-    if status:
-        assert process.stderr is not None
-        raise RuntimeError(f"greyhound report failed: {process.stderr.read().decode(errors='replace')}")
-    return Taken(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, out.stat().st_size)
+    begin_s, peak_mib = time.perf_counter(), 0.0
+    with tempfile.TemporaryFile() as said:
+        process = psutil.Popen(
+            command, env=environment, stderr=said, preexec_fn=functools.partial(os.sched_setaffinity, 0, cores)
+        )
+        while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
+            peak_mib = max(peak_mib, _resident_mib(process))
+            time.sleep(_LOOK_S)
+        wall_s, used = time.perf_counter() - begin_s, ended[2]
+        if ended[1]:
+            said.seek(0)
+            raise RuntimeError(f"greyhound report failed: {said.read().decode(errors='replace')}")
+    return Taken(wall_s, used.ru_utime + used.ru_stime, peak_mib, out.stat().st_size)
 
 
-def measure(jobs: int) -> Iterator[list[Measured]]:
-    """The reports over so many jobs, one after the other."""
+def _figures(name: str, taken: Taken) -> list[Measured]:
+    return [
+        Measured(f"{name}: time", round(taken.wall_s, 2), "s", _LIMIT_S, "less"),
+        Measured(f"{name}: CPU", round(taken.cpu_s, 2), "s", _LIMIT_S, "less"),
+        Measured(f"{name}: peak memory", round(taken.peak_mib, 1), "MiB", _LIMIT_MIB, "less"),
+    ]
+
+
+def measure(jobs: int) -> Iterator[tuple[str, Taken, list[Measured]]]:
+    """The reports over so many jobs, one after the other: which, what it took, and that as figures."""
+    available = os.sched_getaffinity(0)
     with tempfile.TemporaryDirectory(prefix="greyhound-bench-", dir="/var/tmp") as folder:
         work = Path(folder)
         with (work / "rows").open("w") as rows:
             events = make(work / "records", jobs, rows)
-        environment, share = _environment(work), jobs / max(_SIZES)
-        for form, by in _RUNS:
-            taken = run(work, environment, form, by)
-            name = f"{jobs:,} jobs, {events:,} events, {form} by {by}"
-            yield [
-                Measured(f"{name}: time", round(taken.wall_s, 2), "s", _LIMIT_S * share, "less"),
-                Measured(f"{name}: CPU", round(taken.cpu_s, 2), "s", _LIMIT_S * share, "less"),
-                Measured(f"{name}: peak memory", round(taken.peak_mib, 1), "MiB", _LIMIT_MIB, "less"),
-            ]
+        environment = _environment(work)
+        for cores in [{min(available)}, available] if len(available) > 1 else [available]:
+            for form, by in _RUNS:
+                taken = run(work, environment, form, by, cores)
+                kind = f"{form} by {by}, {len(cores)} core{'s' if len(cores) > 1 else ''}"
+                yield kind, taken, _figures(f"{jobs:,} jobs, {events:,} events, {kind}", taken)
+
+
+def growth(cpu_s: dict[int, float], kind: str) -> list[Measured]:
+    """CPU of a job, of each size against the one before: 1.0 where twice the jobs take twice as long."""
+    sizes = sorted(cpu_s)
+    name = f"CPU a job at {{}} against {{}} jobs, {kind}"
+    return [
+        Measured(
+            name.format(f"{more:,}", f"{few:,}"),
+            round(cpu_s[more] / more * few / cpu_s[few], 2),
+            "x",
+            _LIMIT_GROWTH,
+            "less",
+        )
+        for few, more in pairwise(sizes)
+    ]
 
 
 def main() -> None:
@@ -172,9 +214,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="one size alone")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the records go all the same
+    cpu_s: dict[str, dict[int, float]] = {}
     for jobs in [given.jobs] if given.jobs else _SIZES:
-        for figures in measure(jobs):
+        for kind, taken, figures in measure(jobs):
             report("report", figures)
+            cpu_s.setdefault(kind, {})[jobs] = taken.cpu_s
+    report("report", [figure for kind, by_size in cpu_s.items() for figure in growth(by_size, kind)])
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import getpass
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -16,10 +17,11 @@ import click
 from greyhound.cli.times import MOMENT, moment
 from greyhound.control.lookup import record_roots
 from greyhound.report import output
+from greyhound.report.build import Attempt
 from greyhound.report.fallback import Wanted
-from greyhound.report.groups import KEYS, group
+from greyhound.report.groups import KEYS, merged, sums
 from greyhound.report.source import Source
-from greyhound.report.table import groups_table, printable, runs_table, totals_line
+from greyhound.report.table import groups_table, printable, runs_head, runs_table, totals_line
 from greyhound.slurm import jobid
 from greyhound.slurm.nodelist import NodeListError, expand
 from greyhound.slurm.sacct import SILENCE_S, Filter
@@ -58,21 +60,47 @@ def _node_list(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     return text or ""
 
 
-def _write(source: Source, by: str, form: str, out: IO[str]) -> None:
-    if form == "table":
-        lines = runs_table(source.attempts()) if by == "job" else groups_table(group(source.attempts(), by), by)
-        out.writelines(f"{line}\n" for line in lines)
-        out.write(f"{totals_line(source.totals)}\n")
-        return
-    rows = (
-        map(output.attempt_row, source.attempts())
-        if by == "job"
-        else map(output.group_row, group(source.attempts(), by))
-    )
+def _table_part(attempts: Iterable[Attempt]) -> str:
+    return "".join(f"{line}\n" for line in runs_table(attempts))
+
+
+def _json_part(attempts: Iterable[Attempt]) -> str:
+    return output.json_rows(map(output.attempt_row, attempts))
+
+
+def _csv_part(attempts: Iterable[Attempt]) -> str:
+    return output.csv_rows(map(output.attempt_row, attempts), output.columns("job"))
+
+
+def _write_runs(source: Source, form: str, out: IO[str]) -> None:
     if form == "json":
-        output.write_json(out, rows, source.totals, lambda: source.failure)
+        output.write_json(out, source.parts(_json_part), source.totals, lambda: source.failure)
+    elif form == "csv":
+        out.write(output.csv_header(output.columns("job")))
+        out.writelines(source.parts(_csv_part))
     else:
-        output.write_csv(out, rows, output.columns(by))
+        out.writelines(f"{line}\n" for line in runs_head())
+        out.writelines(source.parts(_table_part))
+        out.write(f"{totals_line(source.totals)}\n")
+
+
+def _write_groups(source: Source, by: str, form: str, out: IO[str]) -> None:
+    groups = merged(source.parts(partial(sums, by=by)))
+    rows = map(output.group_row, groups)
+    if form == "json":
+        output.write_json(out, [output.json_rows(rows)], source.totals, lambda: source.failure)
+    elif form == "csv":
+        out.write(output.csv_header(output.columns(by)) + output.csv_rows(rows, output.columns(by)))
+    else:
+        out.writelines(f"{line}\n" for line in groups_table(groups, by))
+        out.write(f"{totals_line(source.totals)}\n")
+
+
+def _write(source: Source, by: str, form: str, out: IO[str]) -> None:
+    if by == "job":
+        _write_runs(source, form, out)
+    else:
+        _write_groups(source, by, form, out)
 
 
 def _tell(source: Source) -> None:

@@ -33,7 +33,7 @@ def open_folder(path: Path, uid: int) -> int:
     return fd
 
 
-def _regular(fd: int, path: Path) -> int:
+def _regular(fd: int, path: Path | str) -> int:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -50,10 +50,11 @@ def open_to_append(path: Path, mode: int = 0o640) -> int:
         os.close(folder)
 
 
-def open_to_read(path: Path, owner: int | None = None) -> int:
+def open_to_read(path: Path | str, owner: int | None = None) -> int:
     """A descriptor of a regular file, in a folder of `owner` where that is given; OSError, never a wait."""
     if owner is None:
         return _regular(os.open(path, os.O_RDONLY | _SAFE), path)
+    path = Path(path)
     folder = open_folder(path.parent, owner)
     try:
         return _regular(os.open(path.name, os.O_RDONLY | _SAFE, dir_fd=folder), path)

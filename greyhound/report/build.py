@@ -3,7 +3,7 @@
 import functools
 import pwd
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from greyhound.control.summary import NOT_TRACKED, Summary, component_name, strategies_in
 from greyhound.report.records import EpisodeRecord, StepRecord
@@ -116,11 +116,26 @@ class Totals:
         for problem in attempt.problems:
             self.problem(problem)
 
+    def counting(self, attempts: Iterable[Attempt]) -> Iterator[Attempt]:
+        """The same runs, counted while they pass."""
+        for attempt in attempts:
+            self.add(attempt)
+            yield attempt
+
+    def merge(self, other: "Totals") -> None:
+        """Count other jobs' sums in."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.problems += other.problems[: PROBLEMS_KEPT - len(self.problems)]
+
     def problem(self, text: str) -> None:
         """Count what couldn't be read."""
         self.problem_count += 1
         if len(self.problems) < PROBLEMS_KEPT:
             self.problems.append(text)
+
+
+_COUNTS = tuple(item.name for item in fields(Totals) if item.type in ("int", int, "float", float))
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -132,23 +147,29 @@ def user_id(user: str) -> int | None:
         return None
 
 
+def by_job(runs: Iterable[JobRun]) -> list[list[JobRun]]:
+    """The runs of each job together, in accounting's order."""
+    found: dict[tuple[str, str], list[JobRun]] = {}
+    for run in runs:
+        found.setdefault((run.raw_id, run.user), []).append(run)
+    return list(found.values())
+
+
 def attempts(
-    runs: Iterable[JobRun], steps_of: Steps, uid_of: Callable[[str], int | None] = user_id
+    jobs: Iterable[list[JobRun]], steps_of: Steps, uid_of: Callable[[str], int | None] = user_id
 ) -> Iterator[Attempt]:
-    """All runs in accounting's order, those of a job together.
+    """All runs of each job, joined with its records.
 
     The k-th run of a job by start is its restart k (Slurm's SLURM_RESTART_COUNT), where accounting told the first one,
     too. A record that belongs to another user than the job is no record of it.
     """
-    by_job: dict[tuple[str, str], list[JobRun]] = {}
-    for run in runs:
-        by_job.setdefault((run.raw_id, run.user), []).append(run)
-    for (raw_id, user), its_runs in by_job.items():
+    for its_runs in jobs:
+        raw_id = its_runs[0].raw_id
         records = steps_of(raw_id, not all(run.ended for run in its_runs))
-        uid = uid_of(user)
-        foreign = [record for record in records if uid is not None and record.owner_uid not in (uid, -1)]
-        ours = [record for record in records if record not in foreign]
-        told = f"job {raw_id}: {len(foreign)} records belong to another user and are left out"
+        uid = uid_of(its_runs[0].user)
+        ours = [record for record in records if uid is None or record.owner_uid in (uid, -1)]
+        foreign = len(records) - len(ours)
+        told = f"job {raw_id}: {foreign} records belong to another user and are left out"
         yield from _joined(its_runs, ours, [told] if foreign else [])
 
 

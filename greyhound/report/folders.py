@@ -1,5 +1,6 @@
 """Finds and reads the records of jobs below record directories, without trusting who wrote them."""
 
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -9,7 +10,7 @@ from greyhound.control.events import MOST_BYTES
 from greyhound.control.files import open_to_read
 from greyhound.control.names import StepName
 from greyhound.control.status import FILE, read_status
-from greyhound.report.records import StepRecord, replay, telling
+from greyhound.report.records import StepRecord, read_log, replay
 
 EVENTS = "events.jsonl"
 UNREADABLE = "unreadable"
@@ -21,20 +22,22 @@ _JOB = re.compile(r"[1-9]\d{0,9}", re.ASCII)
 
 def read_step(folder: str | Path, name: StepName, running: bool = False) -> StepRecord | None:
     """The record in a run's folder; None where there is no event log. What can't be read is in ``problems``."""
-    path = Path(folder, EVENTS)
+    path = f"{folder}/{EVENTS}"
     try:
-        with os.fdopen(open_to_read(path), "rb") as file:
+        with os.fdopen(open_to_read(path), "rb", buffering=0) as file:
             facts = os.fstat(file.fileno())
             if facts.st_size > _READ_BYTES:
                 return _unreadable(name, f"{path}: {facts.st_size >> 20} MiB, no log of ours is that long")
-            lines = telling(file.read().split(b"\n")) if facts.st_size < _AT_ONCE_BYTES else file
-            state, problems = replay(line.decode(errors="replace") for line in lines)
+            if facts.st_size < _AT_ONCE_BYTES:
+                state, problems = read_log(file.read())
+            else:
+                state, problems = replay(line.decode(errors="replace") for line in io.BufferedReader(file))
     except FileNotFoundError:
         return None
     except OSError as error:
         return _unreadable(name, f"{path}: {error.strerror}")
     if not state.ended:
-        state.heard(read_status(path.with_name(FILE), facts.st_uid) or {})
+        state.heard(read_status(Path(folder, FILE), facts.st_uid) or {})
     return state.record(name, facts.st_uid, running, (f"{path}: {problem}" for problem in problems))
 
 

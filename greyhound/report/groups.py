@@ -31,6 +31,15 @@ class Group:
         self.lost_s += episode.lost_s
         self.gpu_hours_lost += episode.lost_s * gpus / HOUR_S
 
+    def merge(self, other: "Group") -> None:
+        """Count other jobs' share in."""
+        self.jobs |= other.jobs
+        self.fail_slows += other.fail_slows
+        self.slow_s += other.slow_s
+        self.worst = max(self.worst, other.worst)
+        self.lost_s += other.lost_s
+        self.gpu_hours_lost += other.gpu_hours_lost
+
 
 def _gpu(attempt: Attempt, episode: EpisodeRecord) -> str:
     return f"{episode.node} {episode.bus}".strip() if episode.bus else ""
@@ -49,11 +58,20 @@ KEYS: dict[str, Callable[[Attempt, EpisodeRecord], str]] = {
 }
 
 
-def group(attempts: Iterable[Attempt], by: str) -> list[Group]:
-    """Groups by one of KEYS, the costliest first."""
+def sums(attempts: Iterable[Attempt], by: str) -> dict[str, Group]:
+    """Groups by one of KEYS."""
     key_of, found = KEYS[by], dict[str, Group]()
     for attempt in attempts:
         for episode in attempt.episodes:
             key = key_of(attempt, episode) or UNATTRIBUTED
             found.setdefault(key, Group(key)).add(attempt, episode)
+    return found
+
+
+def merged(parts: Iterable[dict[str, Group]]) -> list[Group]:
+    """Groups of several parts of the jobs, the costliest first."""
+    found = dict[str, Group]()
+    for part in parts:
+        for key, row in part.items():
+            found.setdefault(key, Group(key)).merge(row)
     return sorted(found.values(), key=lambda row: (-row.lost_s, row.key))

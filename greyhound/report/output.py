@@ -1,6 +1,7 @@
 """A report as JSON or CSV for programs; the table for people is table.py."""
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ def _rounded(value: float | None, digits: int = 3) -> float | None:
 
 def episode_row(episode: EpisodeRecord) -> dict[str, Any]:
     """One fail-slow for programs."""
-    row = {**vars(episode), "onset_time": _time(episode.onset_s), "actions": list(episode.actions)}
+    row = {**episode._asdict(), "onset_time": _time(episode.onset_s), "actions": list(episode.actions)}
     del row["onset_s"]
     return row
 
@@ -83,15 +84,23 @@ def totals_row(totals: Totals) -> dict[str, Any]:
     return {key: value for key, value in {**vars(totals), **rounded}.items() if not key.startswith("_")}
 
 
-def write_json(
-    out: IO[str], rows: Iterable[dict[str, Any]], totals: Totals, failure: Callable[[], str] = lambda: ""
-) -> None:
-    """One object: version, rows, totals, why it is incomplete if it is. Rows are written as they come."""
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False)
+
+
+def json_rows(rows: Iterable[dict[str, Any]]) -> str:
+    """Rows of `write_json`, a line each."""
+    return ",\n".join(map(_JSON.encode, rows))
+
+
+def write_json(out: IO[str], parts: Iterable[str], totals: Totals, failure: Callable[[], str] = lambda: "") -> None:
+    """One object: version, rows, totals, why it is incomplete if it is. Parts of the rows are written as they come."""
     out.write(f'{{"v":{VERSION},"rows":[')
-    for number, row in enumerate(rows):
-        out.write(("," if number else "") + "\n" + json.dumps(row, ensure_ascii=False, allow_nan=False))
+    gap = "\n"
+    for part in filter(None, parts):
+        out.write(gap + part)
+        gap = ",\n"
     last = {"totals": totals_row(totals), "incomplete": failure() or None}
-    out.write("\n]," + json.dumps(last, ensure_ascii=False, allow_nan=False)[1:] + "\n")
+    out.write("\n]," + _JSON.encode(last)[1:] + "\n")
 
 
 def _cell(value: Any) -> Any:
@@ -101,13 +110,16 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
 
 
-def write_csv(out: IO[str], rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> None:
-    """Rows with a header."""
-    writer = csv.writer(out, lineterminator="\n")
-    names = list(columns)
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow([_cell(row[name]) for name in names])
+def csv_rows(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> str:
+    """Rows as lines, without a header."""
+    text, names = io.StringIO(), list(columns)
+    csv.writer(text, lineterminator="\n").writerows([_cell(row[name]) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def csv_header(columns: Iterable[str]) -> str:
+    """The first line."""
+    return ",".join(columns) + "\n"
 
 
 def columns(by: str) -> tuple[str, ...]:

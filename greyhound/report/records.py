@@ -3,12 +3,11 @@
 Records are their users' files: whatever stands in them, a report over many jobs must be able to print it.
 """
 
-import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from greyhound.control.events import VERSION, parse_event
 from greyhound.control.names import StepName
@@ -24,8 +23,7 @@ _KIND_BEFORE = 300  # bytes: an event of ours names its kind before its data
 STILL_OPEN = "open at the record's last word"
 
 
-@dataclass(frozen=True)
-class EpisodeRecord:
+class EpisodeRecord(NamedTuple):
     """A fail-slow as the record has it. Iterations are the job's, times seconds since the epoch."""
 
     id: str
@@ -83,18 +81,20 @@ def epoch_s(text: object) -> float | None:
 
 
 def _number(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not -MOST < value < MOST:
-        return 0.0
-    return float(value) if math.isfinite(value) else 0.0
+    """A finite number, 0.0 for anything else (a bool is none, and NaN is less than nothing)."""
+    return float(value) if (type(value) is float or type(value) is int) and -MOST < value < MOST else 0.0
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST else None
+    return value if type(value) is int and -MOST < value < MOST else None
 
 
 def _text(value: object, most: int = TEXT_LETTERS) -> str:
     """Without what can't be written as UTF-8, and not too long."""
-    return value[:most].encode(errors="replace").decode() if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    short = value[:most]
+    return short if short.isascii() else short.encode(errors="replace").decode()
 
 
 _NOTHING: dict[str, Any] = {}
@@ -122,10 +122,10 @@ def until(row: EpisodeRecord, last_s: float | None) -> EpisodeRecord:
     if row.duration_s is not None:
         return row
     if row.onset_s is None or last_s is None or last_s <= row.onset_s:
-        return replace(row, ended_by=STILL_OPEN)
+        return row._replace(ended_by=STILL_OPEN)
     lasted_s = last_s - row.onset_s
     share = 1.0 - row.healthy_s / row.slow_s if row.slow_s > row.healthy_s > 0 else 0.0
-    return replace(row, duration_s=lasted_s, lost_s=lasted_s * share, ended_by=STILL_OPEN)
+    return row._replace(duration_s=lasted_s, lost_s=lasted_s * share, ended_by=STILL_OPEN)
 
 
 @dataclass
@@ -217,13 +217,18 @@ class Replay:
         )
 
 
-def telling(lines: list[bytes]) -> list[bytes]:
-    """Of a log whose last line is its `end`, which says most: the lines that add to it, and those that look damaged."""
-    last = next((line for line in reversed(lines) if line.strip()), b"")
-    event = parse_event(last.decode(errors="replace")) if _END in last else None
-    if event is None or event.get("v") != VERSION or not isinstance(event.get("data"), dict):
-        return lines
-    return [line for line in lines if not _is_overtaken(line)]
+def read_log(content: bytes) -> tuple[Replay, list[str]]:
+    """`replay` of a log held whole. Of one whose last line is its `end`, which says most, only those lines are parsed
+    that add to it, and those that look damaged."""
+    lines = content.split(b"\n")
+    while lines and not lines[-1].strip():
+        lines.pop()
+    end = parse_event(lines[-1].decode(errors="replace")) if lines and _END in lines[-1] else None
+    if end is None or end.get("v") != VERSION or not isinstance(end.get("data"), dict):
+        return replay(line.decode(errors="replace") for line in lines)
+    state, problems = replay(line.decode(errors="replace") for line in lines[:-1] if not _is_overtaken(line))
+    state.take(end)
+    return state, problems
 
 
 def _is_overtaken(line: bytes) -> bool:

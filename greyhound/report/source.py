@@ -1,15 +1,19 @@
 """Where a report's rows come from: sacct joined with the records, or the records alone where sacct fails."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from greyhound.report.build import Attempt, Totals, attempts
+from greyhound.report.build import Attempt, Totals, attempts, by_job
 from greyhound.report.fallback import Wanted, attempts_of_records
 from greyhound.report.folders import jobs_below, steps_of
+from greyhound.report.parallel import in_order
 from greyhound.report.records import StepRecord
 from greyhound.slurm.accounting import JobRun
 from greyhound.slurm.client import SlurmError
 from greyhound.slurm.sacct import SILENCE_S, Filter, read_runs
+
+T = TypeVar("T")
 
 
 class Source:
@@ -41,14 +45,27 @@ class Source:
     def attempts(self) -> Iterator[Attempt]:
         """All of them; after a failure of sacct's those that only the records know."""
         runs = self._accounted()
+        yield from self.totals.counting(attempts(by_job(runs), self.steps))
+        yield from self.totals.counting(self._others(runs))
+
+    def parts(self, render: Callable[[Iterable[Attempt]], T]) -> Iterator[T]:
+        """What ``render`` makes of them, some at a time and in order; on several cores where there are many."""
+        runs = self._accounted()
+
+        def work(jobs: Sequence[list[JobRun]]) -> tuple[T, Totals]:
+            totals = Totals()
+            return render(totals.counting(attempts(jobs, self.steps))), totals
+
+        for part, totals in in_order(by_job(runs), work):
+            self.totals.merge(totals)
+            yield part
+        yield render(self.totals.counting(self._others(runs)))
+
+    def _others(self, runs: list[JobRun]) -> Iterator[Attempt]:
+        """What accounting should have told and didn't: shown where it failed, else named."""
         seen = {run.raw_id for run in runs} if self.failure or self._chosen.jobs else set()
-        for attempt in attempts(runs, self.steps):
-            self.totals.add(attempt)
-            yield attempt
         if self.failure:
-            for attempt in attempts_of_records(self._unseen(seen), self.steps, self._wanted):
-                self.totals.add(attempt)
-                yield attempt
+            yield from attempts_of_records(self._unseen(seen), self.steps, self._wanted)
         elif self._chosen.jobs:
             self._miss(seen | {str(run.job.job) for run in runs})
 

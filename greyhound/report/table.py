@@ -81,11 +81,15 @@ def _episode_text(episode: EpisodeRecord) -> str:
     return printable(f"{episode.id} at {episode.onset}, {lasted}, {_ratio(episode.slowdown)} {detail}".rstrip(), 110)
 
 
+def runs_head() -> list[str]:
+    """The first lines of a table of runs."""
+    heads, widths, sides = zip(*_RUNS, strict=True)
+    return [_line(heads, widths, sides), _GAP.join("-" * width for width in widths)]
+
+
 def runs_table(attempts: Iterable[Attempt]) -> Iterator[str]:
     """A line a run, a line below it for each fail-slow."""
-    heads, widths, sides = zip(*_RUNS, strict=True)
-    yield _line(heads, widths, sides)
-    yield _GAP.join("-" * width for width in widths)
+    _, widths, sides = zip(*_RUNS, strict=True)
     indent = " " * (widths[0] + len(_GAP))
     for attempt in attempts:
         yield _line(_cells(attempt), widths, sides)

@@ -9,7 +9,7 @@ import functools
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from greyhound.slurm import jobid
 from greyhound.slurm.nodelist import NodeListError, expand
@@ -45,8 +45,7 @@ class AccountingError(ValueError):
     """A row of sacct's that can't be read; holds the row's beginning."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobRun:
+class JobRun(NamedTuple):
     """One run of a job as accounting has it; times are seconds since the epoch, None while unknown."""
 
     raw_id: str

@@ -10,8 +10,8 @@ import pytest
 from greyhound.control.names import StepName
 from greyhound.control.summary import NOT_TRACKED
 from greyhound.report import output, table
-from greyhound.report.build import NO_RECORD, NOT_STARTED, PROBLEMS_KEPT, Totals, attempts
-from greyhound.report.groups import UNATTRIBUTED, group
+from greyhound.report.build import NO_RECORD, NOT_STARTED, PROBLEMS_KEPT, Totals, attempts, by_job
+from greyhound.report.groups import UNATTRIBUTED, merged, sums
 from greyhound.report.records import EpisodeRecord, StepRecord
 from greyhound.slurm import jobid
 from greyhound.slurm.accounting import JobRun
@@ -50,8 +50,12 @@ def step(restart=0, episodes=(), tracked=4, owner=UID, **changes):
     return StepRecord(name, owner, "ended", tracked=tracked, iterations=100, episodes=tuple(episodes), **changes)
 
 
+def group(rows, by):
+    return merged([sums(rows, by)])
+
+
 def join(runs, steps):
-    return list(attempts(runs, lambda job, running: steps if job == "7" else [], lambda user: UID))
+    return list(attempts(by_job(runs), lambda job, running: steps if job == "7" else [], lambda user: UID))
 
 
 def test_the_loss_is_priced_in_gpu_hours_and_completion_time():
@@ -141,12 +145,12 @@ HOSTILE = ["a|b\n<script>alert(1)</script>", "\u202egnp.exe", "=cmd()", "[red]x[
 def test_hostile_names_survive_in_all_forms(name):
     rows = join([run(name=name)], [step(episodes=[episode()])])
     text = io.StringIO()
-    output.write_json(text, map(output.attempt_row, rows), Totals())
+    output.write_json(text, [output.json_rows(map(output.attempt_row, rows))], Totals())
     assert json.loads(text.getvalue())["rows"][0]["name"] == name
 
-    text = io.StringIO()
-    output.write_csv(text, map(output.attempt_row, rows), output.columns("job"))
-    header, values = list(csv.reader(io.StringIO(text.getvalue())))
+    columns = output.columns("job")
+    text = output.csv_header(columns) + output.csv_rows(map(output.attempt_row, rows), columns)
+    header, values = list(csv.reader(io.StringIO(text)))
     cell = values[header.index("name")]
     assert cell.endswith(name) and not cell.startswith("=")
 
@@ -159,3 +163,16 @@ def test_group_rows_have_the_columns_that_csv_promises():
     (row,) = group(join([run()], [step(episodes=[episode(node="n1")])]), "node")
     assert set(output.columns("node")) <= set(output.group_row(row))
     assert set(output.columns("job")) <= set(output.attempt_row(join([run()], [])[0]))
+
+
+def test_parts_add_up_to_the_whole():
+    found = [episode(node="n1"), episode("e2", 50.0, 2.0, node="n2")]
+    rows = [replace(row, problems=("odd",)) for row in join([run(), run("8"), run("9")], [step(episodes=found)])]
+    whole, added = Totals(), Totals()
+    assert list(whole.counting(rows)) == rows
+    for row in rows:
+        part = Totals()
+        part.add(row)
+        added.merge(part)
+    assert replace(added, _last_job="") == replace(whole, _last_job="") and whole.jobs == 3
+    assert merged([sums(rows, "node")]) == merged([sums([row], "node") for row in rows])
