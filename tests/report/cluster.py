@@ -79,7 +79,7 @@ class Cluster:
     ) -> Planned:
         """Hand in a batch script as a user; `@` in it is the training with its folder."""
         account = pwd.getpwnam(user)
-        folder = self.work / key
+        folder = self.work / key.replace(" ", "-")  # the shell splits at blanks
         folder.mkdir()
         body = script.replace("@", f"{self.training} {folder}")
         (folder / "job.sh").write_text(f"#!/bin/bash\n{body}\n")
@@ -107,7 +107,13 @@ class Cluster:
         """Until these jobs (all, if none is named) are over."""
         for key in keys or self.jobs:
             planned = self.jobs[key]
-            until(lambda p=planned: self.over(p), f"the end of {key} {planned.job}", limit_s, 0.3)  # type: ignore[misc]
+            until(lambda p=planned: self.over(p), lambda p=planned: self._end_of(p), limit_s, 0.3)  # type: ignore[misc]
+
+    def _end_of(self, planned: Planned) -> str:
+        """What a job that doesn't end is doing."""
+        queue = self.sandbox.run(["squeue", "-h", "-j", str(planned.job), "-o", "%i %T %r"]).stdout
+        told = [path.read_text(errors="replace")[-500:] for path in planned.folder.glob("out*")]
+        return f"the end of {planned.key} {planned.job}: {self.last_states(planned)}, {queue}, {told}"
 
     def requeue(self, planned: Planned, at: int = 80) -> None:
         """Once so many iterations are done."""

@@ -24,7 +24,7 @@ from tests.report.cluster import (
 )
 
 pytestmark = [pytest.mark.scenario, pytest.mark.cluster, pytest.mark.training]
-TRAIN = "srun --greyhound=observe"
+TRAIN = "srun --kill-on-bad-exit --greyhound=observe"  # else a rank that failed leaves the others waiting
 KINDS = 14
 
 
