@@ -1,0 +1,111 @@
+"""How long transfers take once all members have come, by communicator, and which communicators are slow.
+
+The member that comes last to a call waits for nobody, so the shortest of the members' times is the transfer itself: no
+clock is compared. For point-to-point pairs a send and its receive are the two members.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from greyhound.localize.clocks import Clocks
+from greyhound.localize.groups import Group
+from greyhound.localize.model import RankProfile
+from greyhound.localize.pairs import pair_transfers
+from greyhound.localize.stats import level, standard_error
+from greyhound.localize.table import SYMMETRIC, Calls, Floats, instances_of
+
+_FEW = 3  # transfers of a class below which it isn't compared
+
+Class = tuple[int, int]
+"""Operation and bytes."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Transfers of one class on one channel: median and standard error in seconds, how many an iteration."""
+
+    median_s: float
+    error_s: float
+    per_iteration: float
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What transfers are measured on: a communicator's members (`pair` False), or two ranks that exchange."""
+
+    members: tuple[int, ...]
+    kind: tuple[object, ...]
+    pair: bool
+    timings: dict[Class, Timing] = field(default_factory=dict)
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of an iteration that its transfers take."""
+        return sum(timing.median_s * timing.per_iteration for timing in self.timings.values())
+
+
+def _iterations(profiles: Sequence[RankProfile], members: Sequence[int]) -> int:
+    return max(max(len(profiles[index].iteration_s) for index in members), 1)
+
+
+def _timings(durations: Floats, classes: Sequence[Class], iterations: int, sampled: float) -> dict[Class, Timing]:
+    by_class: dict[Class, list[float]] = defaultdict(list)
+    for duration, key in zip(durations.tolist(), classes, strict=True):
+        by_class[key].append(duration)
+    found = {}
+    for key, values in by_class.items():
+        if len(values) >= _FEW:
+            seconds = np.array(values)
+            median_s = level(seconds)
+            found[key] = Timing(median_s, median_s * standard_error(seconds), sampled * len(values) / iterations)
+    return found
+
+
+def _sampled(seq: Floats) -> float:
+    """Calls that there were for each one that was timed: numbers that are missing weren't."""
+    distinct = np.unique(seq)
+    return float(distinct[-1] - distinct[0] + 1) / len(distinct)
+
+
+def collective_channels(profiles: Sequence[RankProfile], calls: Calls, groups: dict[int, Group]) -> list[Channel]:
+    """A channel for each communicator whose collectives were timed by all its members."""
+    mine = calls.where(np.isin(calls.op, SYMMETRIC))
+    found = instances_of(mine)
+    if len(found.first) == 0:
+        return []
+    head = found.order[found.first]
+    shortest = np.minimum.reduceat(mine.duration[found.order], found.first)
+    comm, op, size, seq = mine.comm[head], mine.op[head], mine.bytes[head], mine.seq[head]
+    order = np.argsort(comm, kind="stable")
+    edges = np.flatnonzero(np.r_[True, np.diff(comm[order].view(np.int64)) != 0, True])
+    channels = []
+    for begin, end in pairwise(edges.tolist()):
+        rows = order[begin:end]
+        group = groups.get(int(comm[rows[0]]))
+        if group is None or group.size < 2 or not group.complete:
+            continue
+        whole = rows[found.members[rows] == group.size]
+        if len(whole) < _FEW:
+            continue
+        members = tuple(group.members[place] for place in sorted(group.members))
+        classes = list(zip(op[whole].tolist(), size[whole].tolist(), strict=True))
+        timings = _timings(shortest[whole], classes, _iterations(profiles, members), _sampled(seq[whole]))
+        channels.append(Channel(members, group.kind, False, timings))
+    return [channel for channel in channels if channel.timings]
+
+
+def pair_channels(
+    profiles: Sequence[RankProfile], calls: Calls, groups: dict[int, Group], clocks: Clocks
+) -> list[Channel]:
+    """A channel for each two ranks that send to one another."""
+    channels = []
+    for (one, other), found in pair_transfers(profiles, calls, groups, clocks).items():
+        apart = profiles[one].node != profiles[other].node
+        timings = _timings(found.seconds, found.classes, _iterations(profiles, (one, other)), 1.0)
+        if timings:
+            channels.append(Channel((one, other), ("pair", apart), True, timings))
+    return channels
