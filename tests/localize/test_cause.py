@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greyhound.localize.cause import compare, kinds, of_nic, of_rank, unknown
@@ -252,6 +252,7 @@ def test_what_is_not_known_is_said():
     )
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_figures_give_hints_of_known_kinds_with_bounded_weights(data):
     def any_evidence():
