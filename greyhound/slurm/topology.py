@@ -1,6 +1,6 @@
 """Which leaf switch a node hangs on: `scontrol show topology`, or topology.conf where that says nothing.
 
-Both are lines of KEY=VALUE (topology.conf(5)): `SwitchName=leaf1 Nodes=n[01-16]`; upper switches of a tree name switches,
+Both are lines of KEY=VALUE (topology.conf(5)): `SwitchName=leaf1 Nodes=n[01-16]`; upper switches name those below them,
 and scontrol names all nodes below them too, with their Level. Blocks (`BlockName=b1 Nodes=...`) count as leaves.
 """
 
