@@ -9,6 +9,7 @@ import click
 
 from greyhound.cli import inject_host
 from greyhound.cli.inject_common import RATE, SECONDS, change, for_option, inject_for, locate, page_option, refuse
+from greyhound.sandbox.page import StandinPage
 
 SMI_TIMEOUT_S = 30
 
@@ -25,24 +26,28 @@ for extra in (inject_host.cpu, inject_host.late_input, inject_host.storage, inje
 
 
 @command.command("gpu")
-@click.argument("gpu", metavar="NODE:INDEX")
+@click.argument("gpu", metavar="NODE:INDEX|all")
 @click.option("--speed", type=float, required=True, help="Share of the healthy speed: 0.5 takes twice as long.")
 @for_option
 @page_option
 @real_option
 def gpu(gpu: str, speed: float, duration_s: float | None, page: Path | None, yes_real: bool) -> None:
-    """Set the speed of one GPU."""
+    """Set the speed of one GPU, or of all (stand-in only)."""
     path = locate(page)
     if path is None:
         real_gpu(gpu, speed, duration_s, yes_real)
         return
 
+    def set_speed(page: StandinPage, speed: float) -> None:
+        for name in page.gpus() if gpu == "all" else [gpu]:
+            page.set_speed(name, speed)
+
     def act() -> None:
-        change(path, lambda page: page.set_speed(gpu, speed))
+        change(path, lambda page: set_speed(page, speed))
         click.echo(f"{gpu} at speed {speed:g} ({path})")
 
     def heal() -> None:
-        change(path, lambda page: page.set_speed(gpu, 1.0))
+        change(path, lambda page: set_speed(page, 1.0))
         click.echo(f"{gpu} healed")
 
     inject_for(duration_s, act, heal)
