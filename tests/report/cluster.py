@@ -136,6 +136,12 @@ class Cluster:
             return [event for event in found if event["kind"] == kind]
         return []
 
+    def told(self, planned: Planned) -> str:
+        """The end of the log of its first step and run, and its own output's."""
+        folder = self.sandbox.layout.records / str(planned.job) / "0.0"
+        files = [*folder.glob("greyhound.log"), *folder.glob("events.jsonl"), *planned.folder.glob("out*")]
+        return "\n".join(path.read_text(errors="replace")[-2000:] for path in files)
+
     def report(self, *options: str, user: str | None = None, groups: Sequence[str] = ()) -> str:
         """`greyhound report` about the jobs so far, as a user; what it prints."""
         jobs = ",".join(str(planned.job) for planned in self.jobs.values())

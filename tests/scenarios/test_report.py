@@ -28,10 +28,20 @@ TRAIN = "srun --kill-on-bad-exit --greyhound=observe"  # else a rank that failed
 KINDS = 14
 
 
-def submit_all(cluster: Cluster) -> None:
-    """Whatever takes long first; trainings are told to Slurm as two tasks of one node."""
-    cluster.submit("timeout", "mail", f"{TRAIN} @ 100000 500", "-n2", "--time=1", state="TIMEOUT")
+def play_alone(cluster: Cluster) -> None:
+    """Whatever needs a quiet machine: what else were slow would be true, too."""
     slow_job(cluster, "slow", "games")
+    script = f"{TRAIN} @ 400 100 {FROM} 100000 150"
+    killed = cluster.submit("killed", "games", script, "-n2", state="CANCELLED", slow=True)
+    until(lambda: cluster.events(killed, "suspect"), lambda: f"its report: {cluster.told(killed)}", 90, 0.3)
+    seen = killed.iterations()
+    until(lambda: killed.iterations() >= seen + 60, "60 more iterations", 60, 0.3)
+    cluster.kill_watch(killed)
+    cluster.sandbox.run(["scancel", str(killed.job)])
+
+
+def submit_others(cluster: Cluster) -> None:
+    """Those that may disturb each other; trainings are told to Slurm as two tasks of one node."""
     cluster.submit("never started", "nobody", "true", "--begin=now+1hour", state="CANCELLED", watched=False)
     cluster.submit("failed", "mail", "exit 3", state="FAILED", watched=False)
     cluster.submit("failed step", "list", f"{TRAIN} @ 60 100; exit 5", "-n2", state="FAILED")
@@ -39,27 +49,22 @@ def submit_all(cluster: Cluster) -> None:
     cluster.submit("long name", "backup", "srun true", watched=False, name=LONG)
     cluster.submit("hostile name", "games", f"{TRAIN} @ 60 100", "-n2", name=HOSTILE)
     cluster.submit("root", "root", f"{TRAIN} @ 60 100", "-n2")
+    cluster.submit("array", "list", f"{TRAIN} @ 60 100", "-n2", "--array=0-2", rows=3)
+    cluster.submit("het", "mail", f"{TRAIN} @ 60 100", "-N1", "-n2", ":", "-N1", "-n1", rows=2)
 
 
 def play(cluster: Cluster) -> None:
-    """All of them, to their ends."""
-    submit_all(cluster)
+    """All of them, to their ends; what takes longest first."""
+    cluster.submit("timeout", "mail", f"{TRAIN} @ 100000 500", "-n2", "--time=1", state="TIMEOUT")
+    play_alone(cluster)
     twice = cluster.submit("requeued", "backup", f"{TRAIN} @ 120 100", "-n2", "--requeue")
     cancelled = cluster.submit("cancelled", "list", f"{TRAIN} @ 100000 100", "-n2", state="CANCELLED")
-    cluster.submit("array", "list", f"{TRAIN} @ 60 100", "-n2", "--array=0-2", rows=3)
-    cluster.submit("het", "mail", f"{TRAIN} @ 60 100", "-N1", "-n2", ":", "-N1", "-n1", rows=2)
-    script = f"{TRAIN} @ 400 100 {FROM} 100000 150"
-    killed = cluster.submit("killed", "games", script, "-n2", state="CANCELLED", slow=True)
+    submit_others(cluster)
     cluster.requeue(twice)
     until(lambda: cancelled.iterations() >= 60, "60 iterations", 60, 0.2)
     cluster.sandbox.run(["scancel", str(cancelled.job), str(cluster.jobs["never started"].job)])
     cluster.requeue(twice)
-    until(lambda: cluster.events(killed, "suspect"), "a report of the killed job", 90, 0.3)
-    seen = killed.iterations()
-    until(lambda: killed.iterations() >= seen + 60, "60 more iterations", 60, 0.3)
-    cluster.kill_watch(killed)
-    cluster.sandbox.run(["scancel", str(killed.job)])
-    cluster.wait(limit_s=150)
+    cluster.wait(limit_s=120)
 
 
 @pytest.fixture(scope="module")
