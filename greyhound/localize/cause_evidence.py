@@ -4,7 +4,7 @@ A figure that could not be read is NaN in a reading and missing from evidence ("
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,7 +108,9 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
 
 EDGE_NS = 60 * 10**9  # a window with less than two readings takes the nearest ones beside it, no further away
 MOST_NAMES = 4096  # in a scope of a message
+MOST_VALUES = 1800  # in a message
 MOST_CHARACTERS = 200
+_WAITS = ("wait_s", "throttled_s", "io_delay_s", "psi_cpu_s", "psi_io_s")
 _LARGEST = 1e15  # bytes a second: beyond what any machine moves
 
 Row = NDArray[np.float64]
@@ -207,12 +209,33 @@ def _rate(times: NDArray[np.int64], values: Row) -> float:
 
 
 def as_message(evidence: Evidence) -> dict[str, Any]:
-    """As plain data for a message; `from_message` reads it back."""
+    """As plain data for a message; `from_message` reads it back.
+
+    At most about MOST_VALUES figures: of very many ranks those that waited most, for a CPU or a disk.
+    """
     values = {
-        scope: {name: {key: float(f"{value:.6g}") for key, value in figures.items()} for name, figures in names.items()}
-        for scope, names in evidence.values.items()
+        scope: {name: _short(figures) for name, figures in names.items()} for scope, names in evidence.values.items()
     }
-    return {"seconds": evidence.seconds, "values": values, "absent": dict(evidence.absent)}
+    left = MOST_VALUES - sum(len(figures) for scope in values if scope != "rank" for figures in values[scope].values())
+    if "rank" in values:
+        values["rank"] = dict(_most_telling(values["rank"], left))
+    absent = {name: why[:MOST_CHARACTERS] for name, why in evidence.absent.items()}
+    return {"seconds": evidence.seconds, "values": values, "absent": absent}
+
+
+def _short(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(f"{value:.6g}") for name, value in figures.items()}
+
+
+def _most_telling(ranks: Mapping[str, dict[str, float]], most: int) -> Iterator[tuple[str, dict[str, float]]]:
+    def waited(name: str) -> float:
+        return max((ranks[name].get(field, 0.0) for field in _WAITS), default=0.0)
+
+    for name in sorted(ranks, key=waited, reverse=True):
+        most -= len(ranks[name])
+        if most < 0:
+            return
+        yield name, ranks[name]
 
 
 def from_message(value: Any) -> Evidence:

@@ -85,6 +85,14 @@ def test_a_message_keeps_six_figures(figures):
         assert back.get("rank", "ring.1.2", name) == pytest.approx(value, rel=1e-5)
 
 
+def test_of_very_many_ranks_those_that_waited_most_are_told():
+    ranks = {f"r{n}": dict.fromkeys(FIELDS["rank"], 0.1) | {"wait_s": n / 1000} for n in range(600)}
+    gpus = {f"g{n}": dict.fromkeys(FIELDS["gpu"], 1.0) for n in range(8)}
+    sent = as_message(Evidence(1.0, {"rank": ranks, "gpu": gpus}))["values"]
+    assert len(sent["gpu"]) == 8 and 80 < len(sent["rank"]) < 140
+    assert set(sent["rank"]) == {f"r{n}" for n in range(600 - len(sent["rank"]), 600)}
+
+
 def test_scopes_and_fields_of_later_releases_are_ignored():
     later = {
         "seconds": 1,
