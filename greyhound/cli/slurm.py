@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from greyhound.cli import requeue
 from greyhound.doctor.slurm_checks import DEFAULT_PLUGSTACK, SlurmHost
 from greyhound.slurm.client import SlurmError
 from greyhound.slurm.install import Installer, InstallError, Site
@@ -56,6 +57,7 @@ def install(prefix: Path, plugstack: Path | None, dry_run: bool, slurm_include: 
     _run(Installer(site, click.echo, dry_run).install)
 
 
+command.add_command(requeue.command)
 # After an upgrade of Slurm or of Greyhound the same is done again; the line stays as it is.
 command.add_command(install, "upgrade")
 
