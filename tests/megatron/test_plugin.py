@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from greyhound.megatron import page, plans, recipes
 from greyhound.megatron.batches import Batches, Share, share_of
 from greyhound.megatron.plugin import Run
-from greyhound.trace import layout
+from greyhound.trace import layout, mailbox
 
 EVEN = plans.Layout(replicas=2, total=8)
 
@@ -20,50 +20,50 @@ EVEN = plans.Layout(replicas=2, total=8)
 # -- mailboxes ----------------------------------------------------------------------------------------
 
 
-def mailbox():
+def empty():
     return memoryview((ctypes.c_char * layout.GH_MAILBOX_BYTES)()).cast("B")
 
 
 def test_a_message_is_read_as_it_was_written_and_once():
-    plan, report = mailbox(), mailbox()
+    plan, report = empty(), empty()
     control = page.ControlPage(plan, report)
     assert control.new_plan() is None
-    page.write(plan, b'{"v":1}', version=1)
+    mailbox.write(plan, b'{"v":1}', version=1)
     assert control.new_plan() == {"v": 1}
     assert control.new_plan() is None
-    page.write(plan, b'{"v":2}')
+    mailbox.write(plan, b'{"v":2}')
     assert control.new_plan() == {"v": 2}
     control.report({"iteration": 7})
-    assert json.loads(page.read(report)[1]) == {"iteration": 7}
+    assert json.loads(mailbox.read(report)[1]) == {"iteration": 7}
 
 
 def test_a_message_that_is_being_written_is_not_read():
-    memory = mailbox()
-    page.write(memory, b"whole")
+    memory = empty()
+    mailbox.write(memory, b"whole")
     memory[0] += 1
-    assert page.read(memory) is None
-    page.write(memory, b"after a writer that died")
-    assert page.read(memory)[1] == b"after a writer that died"
+    assert mailbox.read(memory) is None
+    mailbox.write(memory, b"after a writer that died")
+    assert mailbox.read(memory)[1] == b"after a writer that died"
 
 
 @pytest.mark.parametrize("place", [layout.GH_MAILBOX_HEADER_BYTES, 12, 8 + 8])
 def test_a_damaged_message_is_ignored_and_said_once(place, caplog):
-    memory = mailbox()
-    page.write(memory, b'{"v":1}')
+    memory = empty()
+    mailbox.write(memory, b'{"v":1}')
     memory[place] ^= 3
-    control = page.ControlPage(memory, mailbox())
+    control = page.ControlPage(memory, empty())
     assert control.new_plan() is None
-    page.write(memory, b"not json")
+    mailbox.write(memory, b"not json")
     assert control.new_plan() is None
     assert len([text for text in caplog.messages if "a plan was ignored" in text]) == 1
 
 
 def test_what_does_not_fit_is_refused_or_left_out():
-    memory = mailbox()
+    memory = empty()
     with pytest.raises(ValueError, match="at most"):
-        page.write(memory, b"x" * (page.MOST_BYTES + 1))
-    page.ControlPage(mailbox(), memory).report({"long": "x" * page.MOST_BYTES})
-    assert page.read(memory) is None
+        mailbox.write(memory, b"x" * (mailbox.MOST_BYTES + 1))
+    page.ControlPage(empty(), memory).report({"long": "x" * mailbox.MOST_BYTES})
+    assert mailbox.read(memory) is None
 
 
 def test_without_the_hook_there_is_no_page():
