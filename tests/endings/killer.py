@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -33,7 +34,9 @@ def name_of(process: psutil.Process) -> str:
 class Killer:
     """Kills one of ours after another while a job runs; the moments are drawn from `seed`."""
 
-    def __init__(self, job: int, seed: int) -> None:
+    def __init__(self, job: int, seed: int, sought: Mapping[str, float]) -> None:
+        """`sought`: how likely each kind is the next."""
+        self._sought = sought
         self._prefix = str(SHM / f"greyhound-{os.getuid()}-{job}.")
         self._random = random.Random(seed)
         self._over = threading.Event()
@@ -42,7 +45,7 @@ class Killer:
 
     def _run(self) -> None:
         while not self._over.wait(self._random.expovariate(1 / MEAN_GAP_S)):
-            [sought] = self._random.choices(list(OURS), list(OURS.values()))
+            [sought] = self._random.choices(list(self._sought), list(self._sought.values()))
             victims = [process for process in of_directory(self._prefix) if name_of(process) == sought]
             if victims:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -63,6 +66,7 @@ class Small:
 
     name = "train.c: two ranks, data-parallel"
     iterations = 400
+    sought: Mapping[str, float] = OURS
 
     def start(self, bed: Bed, watched: bool) -> Step:
         return bed.srun(watched, iterations=self.iterations, wrapper="sleep 0.3; ")
@@ -76,6 +80,7 @@ class Training(Protocol):
 
     name: str
     iterations: int
+    sought: Mapping[str, float]
 
     def start(self, bed: Bed, watched: bool) -> Step:
         """Hand it in."""
@@ -89,7 +94,7 @@ class Training(Protocol):
 def under_fire(bed: Bed, training: Training, seed: int, expected: list[str]) -> Counter[str]:
     """One step whose monitoring is killed piece by piece; what was killed. AssertionError where the step noticed."""
     step = training.start(bed, True)
-    with Killer(step.find_job(), seed) as killer:
+    with Killer(step.find_job(), seed, training.sought) as killer:
         code = step.wait(300)
     assert (code, training.losses(step)) == (0, expected), step.errors
     step.assert_nothing_left()
