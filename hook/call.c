@@ -75,6 +75,7 @@ GH_HOT bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size
   call->recorded = !gh_muted();
   if (call->recorded) gh_ring_expect();
   call->count = NULL;
+  call->timed = false;
   call->record = (struct gh_record){
       .bytes = elements * size,
       .seq = __atomic_fetch_add(&m->shared->next_seq, 1, __ATOMIC_RELAXED),
@@ -90,6 +91,7 @@ GH_HOT bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size
   if (gh_thread.group_depth) gh_group_call(m->hash, call->record.bytes, call->count);
   gh_call_muted(call);
   start(call, m->hash);
+  if (GH_UNLIKELY(call->recorded && gh_timing_wanted())) gh_timing_begin(call, stream);
   return true;
 }
 
@@ -97,6 +99,7 @@ GH_HOT bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size
 GH_HOT void gh_call_other(struct gh_call *call, uint8_t op, uint64_t comm) {
   call->recorded = !gh_muted();
   call->count = NULL;
+  call->timed = false;
   call->record = (struct gh_record){.group = gh_thread.group,
                                     .op = op,
                                     .dtype = GH_NONE,
@@ -115,6 +118,7 @@ GH_HOT void gh_call_end(struct gh_call *call, ncclResult_t result) {
   }
   if (!call->recorded) return;
   uint64_t spent = gh_now_ns() - r->t_ns;
+  if (GH_UNLIKELY(call->timed)) spent -= gh_timing_end(call, result);
   gh_inflight_leave(call->slot);
   r->host_ns = spent < UINT32_MAX ? (uint32_t)spent : UINT32_MAX;
   if (result == GH_NCCL_IN_PROGRESS) r->flags |= GH_REC_NONBLOCKING;

@@ -34,21 +34,30 @@ void gh_cuda_bus_id(char *out, int bytes, int device) {
 typedef int (*capture_fn)(cudaStream_t, int *, unsigned long long *, void *, void *, void *,
                           void *);
 
-/* Is the stream being captured, and by which capture (0: the runtime can't tell)? */
-bool gh_cuda_capturing(cudaStream_t stream, uint64_t *id, uintptr_t caller) {
+/* CUDA's error, -1 where the runtime can't be asked. */
+static int capture_status(cudaStream_t stream, uintptr_t caller, int *status,
+                          unsigned long long *id) {
   static const enum gh_fn asking[] = {GH_FN_cudaStreamGetCaptureInfo_v3,
                                       GH_FN_cudaStreamGetCaptureInfo_v2,
                                       GH_FN_cudaStreamGetCaptureInfo};
   typedef int (*is_fn)(cudaStream_t, int *);
+  capture_fn ask = (capture_fn)gh_resolve_first(asking, sizeof asking / sizeof *asking, caller);
+  if (ask) return ask(stream, status, id, NULL, NULL, NULL, NULL);
+  is_fn is = (is_fn)gh_resolve_optional(GH_FN_cudaStreamIsCapturing, caller);
+  return is ? is(stream, status) : -1;
+}
+
+/* Is the stream being captured, and by which capture (0: the runtime can't tell)? */
+bool gh_cuda_capturing(cudaStream_t stream, uint64_t *id, uintptr_t caller) {
   int status = 0;
   unsigned long long number = 0;
-  capture_fn ask = (capture_fn)gh_resolve_first(asking, sizeof asking / sizeof *asking, caller);
-  if (ask) {
-    if (ask(stream, &status, &number, NULL, NULL, NULL, NULL) != 0) return false;
-  } else {
-    is_fn is = (is_fn)gh_resolve_optional(GH_FN_cudaStreamIsCapturing, caller);
-    if (!is || is(stream, &status) != 0) return false;
-  }
+  if (capture_status(stream, caller, &status, &number)) return false;
   *id = number;
   return status == GH_CUDA_CAPTURE_ACTIVE;
+}
+
+bool gh_cuda_never_captures(cudaStream_t stream, uintptr_t caller) {
+  int status = 0;
+  unsigned long long number = 0;
+  return !capture_status(stream, caller, &status, &number) && status == 0;
 }

@@ -152,7 +152,14 @@
 /* X(name): the CUDA runtime's, called by the hook itself */
 #define GH_CUDA_ASKED_FUNCTIONS(X)                                          \
   X(GetDevice) X(DeviceGetPCIBusId) X(StreamIsCapturing)                    \
-  X(StreamGetCaptureInfo) X(StreamGetCaptureInfo_v2) X(StreamGetCaptureInfo_v3)
+  X(StreamGetCaptureInfo) X(StreamGetCaptureInfo_v2) X(StreamGetCaptureInfo_v3) \
+  GH_CUDA_TIMING_FUNCTIONS(X)
+
+/* X(name): those that timing.c needs, found when a communicator is made */
+#define GH_CUDA_TIMING_FUNCTIONS(X)                                         \
+  X(EventCreateWithFlags) X(EventRecord) X(EventQuery)                      \
+  X(EventElapsedTime) X(EventElapsedTime_v2) X(StreamCreateWithFlags)       \
+  X(ThreadExchangeStreamCaptureMode) X(PeekAtLastError) X(GetLastError)
 /* clang-format on */
 
 enum gh_fn {

@@ -68,6 +68,7 @@ GH_HOT static ncclResult_t end(end_fn real, void *info, uint8_t op) {
     call.record.flags = 0;
     call.record.aux = t->group_calls;
     call.record.bytes = t->group_bytes;
+    if (GH_UNLIKELY(t->timed_calls)) gh_timing_group(&call);
   } else {
     t->depth++;
   }

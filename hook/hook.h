@@ -71,6 +71,7 @@ const struct gh_object *gh_elf_self(void);
 /* resolve.c */
 void *gh_real(enum gh_fn fn, uintptr_t caller);
 void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller); /* NULL, nothing said */
+void *gh_resolve_known(enum gh_fn fn, uintptr_t caller);    /* the same, if looked for before */
 void gh_resolve_ahead(uintptr_t caller);
 /* The first that there is of functions that stand for each other. */
 void *gh_resolve_first(const enum gh_fn *fns, size_t n, uintptr_t caller);
@@ -83,6 +84,8 @@ void gh_preload_remove_self(void);
 int gh_cuda_device(void);
 void gh_cuda_bus_id(char *out, int bytes, int device);
 bool gh_cuda_capturing(cudaStream_t stream, uint64_t *id, uintptr_t caller);
+/* Known not to be captured. */
+bool gh_cuda_never_captures(cudaStream_t stream, uintptr_t caller);
 
 /* ring.c */
 extern struct gh_header *gh_ring; /* NULL until the first communicator */
@@ -117,6 +120,10 @@ struct gh_thread {
   bool group_overflow;
   uint64_t group_comm;
   uint64_t group_bytes;
+  bool timed_chosen;
+  uint32_t timed_calls; /* of the group, kept for timing.c */
+  uint32_t timed_first, timed_last;
+  cudaStream_t timed_stream;
   uint32_t pending; /* first pending member + 1 */
   uint32_t counted; /* entries in use of: */
   struct gh_count *journal[64];
@@ -185,16 +192,30 @@ void gh_group_call(uint64_t comm, uint64_t bytes, struct gh_count *count);
 bool gh_failed(ncclResult_t result);
 
 /* call.c: one call from entry to exit */
+struct bracket;
 struct gh_call {
   struct gh_record record;
   struct gh_inflight *slot;
   struct gh_count *count;
-  bool recorded; /* not muted when it began; it is what it began as to its end */
+  bool recorded;           /* not muted when it began; it is what it began as to its end */
+  bool timed;              /* timing.c has seen it; only then: */
+  uint64_t own_ns;         /* it took so long over it */
+  struct bracket *bracket; /* it put it between two events; or NULL */
 };
 bool gh_call_data(struct gh_call *call, uint8_t op, ncclComm_t comm, size_t count, int dtype,
                   int redop, int peer, cudaStream_t stream);
 void gh_call_other(struct gh_call *call, uint8_t op, uint64_t comm);
 void gh_call_muted(const struct gh_call *call);
 void gh_call_end(struct gh_call *call, ncclResult_t result);
+
+/* timing.c */
+extern uint32_t gh_timing_busy;
+void gh_timing_begin(struct gh_call *call, cudaStream_t stream);
+void gh_timing_group(struct gh_call *call);
+uint64_t gh_timing_end(struct gh_call *call, ncclResult_t result); /* own_ns */
+static inline bool gh_timing_wanted(void) {
+  uint64_t word = __atomic_load_n((uint64_t *)gh_ring_at(GH_OFF_PROFILE), __ATOMIC_RELAXED);
+  return word | __atomic_load_n(&gh_timing_busy, __ATOMIC_RELAXED);
+}
 
 #endif

@@ -25,5 +25,8 @@ typedef struct {
 #define GH_NCCL_NOCOLOR (-1)
 #define GH_CUDA_ERROR_UNKNOWN 999
 #define GH_CUDA_CAPTURE_ACTIVE 1
+#define GH_CUDA_CAPTURE_RELAXED 2 /* cudaStreamCaptureMode */
+#define GH_CUDA_NOT_READY 600
+#define GH_CUDA_STREAM_NON_BLOCKING 1
 
 #endif

@@ -250,13 +250,24 @@ GH_HOT void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller) {
   return real;
 }
 
-/* All of NCCL's at once: later, in a call, it would take that call's time; and in a child of fork
- * the loader's lock may be held for ever, by a thread that the child doesn't have. */
+void *gh_resolve_known(enum gh_fn fn, uintptr_t caller) {
+  struct caller *row = known_caller(caller);
+  return row ? __atomic_load_n(&row->real[fn], __ATOMIC_ACQUIRE) : NULL;
+}
+
+/* All of NCCL's at once, and what timing needs: later, in a call, it would take that call's time;
+ * and in a child of fork the loader's lock may be held for ever, by a thread that the child doesn't
+ * have. */
 void gh_resolve_ahead(uintptr_t caller) {
   struct caller *row = row_of(caller);
-  if (!row || __atomic_exchange_n(&row->ahead, true, __ATOMIC_RELAXED)) return;
+  if (!row || __atomic_load_n(&row->ahead, __ATOMIC_RELAXED) ||
+      __atomic_exchange_n(&row->ahead, true, __ATOMIC_RELAXED))
+    return;
   for (enum gh_fn fn = 0; fn < GH_FN_COUNT; fn++)
     if (is_nccl(fn)) gh_resolve_optional(fn, caller);
+#define GH_FIND(name) gh_resolve_optional(GH_FN_cuda##name, caller);
+  GH_CUDA_TIMING_FUNCTIONS(GH_FIND)
+#undef GH_FIND
 }
 
 /* Remembered under the first one, so that those missing aren't looked for again. */

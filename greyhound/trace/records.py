@@ -51,6 +51,20 @@ INFLIGHT_DTYPE = np.dtype(
         ("reserved", "<u8", 4),
     ]
 )
+TIMING_DTYPE = np.dtype(
+    [
+        ("comm", "<u8"),
+        ("seq", "<u4"),
+        ("op", "u1"),
+        ("bytes", "<u8"),
+        ("peer", "<i4"),
+        ("group", "<u4"),
+        ("stream", "<u4"),
+        ("entry_ns", "<u8"),
+        ("start_ns", "<u8"),
+        ("duration_ns", "<u8"),
+    ]
+)
 
 
 def _check_size(name: str, dtype: np.dtype[np.void], size_bytes: int) -> None:
@@ -120,3 +134,21 @@ def top_level(records: NDArray[np.void]) -> NDArray[np.void]:
     tracked &= passed_over == 0
     kept: NDArray[np.void] = records[tracked]
     return kept
+
+
+def timings(records: NDArray[np.void]) -> NDArray[np.void]:
+    """What the GPU timings among the records say (TIMING_DTYPE, a copy), in the order in which they were found out.
+
+    ``comm``, ``seq``, ``op``, ``bytes``, ``peer`` and ``stream`` are the timed call's, ``entry_ns`` the ``t_ns`` of its
+    own record. ``start_ns``: its stream had come to it; ``duration_ns``: until it was over, 18 minutes at most. All
+    CLOCK_MONOTONIC of its node. ``group`` above 0: a call of a group, and the times are those of the whole group.
+    """
+    timed = records[records["op"] >= layout.GH_OP_TIMING]
+    found = np.zeros(len(timed), dtype=TIMING_DTYPE)
+    for name in ("comm", "seq", "bytes", "peer", "group", "stream"):
+        found[name] = timed[name]
+    found["op"] = timed["op"] & np.uint8(layout.GH_OP_TIMING - 1)
+    found["start_ns"] = timed["t_ns"]
+    found["entry_ns"] = timed["aux"].astype(np.uint64) << _HALF | timed["thread"]
+    found["duration_ns"] = timed["redop"].astype(np.uint64) << _HALF | timed["host_ns"]
+    return found

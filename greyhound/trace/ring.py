@@ -5,7 +5,7 @@ import mmap
 import os
 import stat
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,23 @@ class RingHeader:
     nccl_version: int
     cuda_device: int
     file_bytes: int
+
+
+@dataclass(frozen=True)
+class ProfileCounts:
+    """``struct gh_timing_counts``: brackets made, timings written, calls left out by reason (greyhound_ring.h).
+
+    ``clock_error_ns``: ``start_ns`` isn't wrong by more; 0 while that isn't known.
+    """
+
+    made: int
+    written: int
+    over_budget: int
+    contended: int
+    no_room: int
+    unsuited: int
+    failed: int
+    clock_error_ns: int
 
 
 def unpack_header(page: bytes) -> RingHeader:
@@ -169,6 +186,24 @@ class Ring:
     def set_mode(self, mode: int) -> None:
         """Tell the hook its mode, one of GH_MODE_*."""
         self._word(layout.GH_OFF_MODE)[0] = mode
+
+    def set_profile(self, budget_per_s: int, one_in: int = 1, epoch: int = 1) -> None:
+        """Tell the hook to time calls on the GPU (``trace.records.timings``), at most so many brackets a second.
+
+        ``one_in``: of each communicator runs of 16 calls, one run of so many, the same on all members; 1: every call.
+        ``epoch``: anew for each request; a change makes the hook forget what is under way. A budget of 0 ends it.
+        Raises ValueError for what the word (GH_OFF_PROFILE) can't hold.
+        """
+        if not (0 <= budget_per_s < 1 << 32 and 1 <= one_in < 1 << 16 and 0 <= epoch < 1 << 16):
+            raise ValueError(f"no profile word: budget_per_s={budget_per_s}, one_in={one_in}, epoch={epoch}")
+        word = epoch << 48 | one_in << 32 | budget_per_s if budget_per_s else 0
+        self._word(layout.GH_OFF_PROFILE)[0] = word
+
+    @property
+    def profile_counts(self) -> ProfileCounts:
+        """What profiling has done in this process since its start."""
+        words = self._bytes[layout.GH_OFF_TIMINGS :][: 8 * len(fields(ProfileCounts))].view("<u8")
+        return ProfileCounts(*(int(word) for word in words))
 
     def set_master_heartbeat(self, ns: int) -> None:
         """Tell the hook when the master was last heard (CLOCK_MONOTONIC of this host)."""

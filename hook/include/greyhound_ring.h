@@ -19,7 +19,8 @@
 /* page 0: identity, head, state, in-flight calls, and all else that each call looks at */
 #define GH_OFF_HEAD 192
 #define GH_OFF_STATE 256
-#define GH_OFF_MODE 320 /* a control word, see page 1 */
+#define GH_OFF_MODE 320    /* a control word, see page 1 */
+#define GH_OFF_PROFILE 328 /* another, u64 */
 #define GH_OFF_INFLIGHT 1024
 #define GH_INFLIGHT_SLOTS 16
 #define GH_INFLIGHT_BYTES 64
@@ -28,9 +29,9 @@
 #define GH_OFF_FREEZE_PHASE 4224
 #define GH_OFF_FREEZE_DEADLINE 4288
 #define GH_OFF_MASTER_HEARTBEAT 4352
-#define GH_OFF_PROFILE 4416
 /* page 2: the hook's acknowledgements */
 #define GH_OFF_ACK 8192
+#define GH_OFF_TIMINGS 10240 /* struct gh_timing_counts */
 /* pages 3-6 and 7-10: mailboxes */
 #define GH_OFF_PLAN 12288
 #define GH_OFF_REPORT 28672
@@ -50,6 +51,12 @@
 #define GH_MODE_MUTED 0
 #define GH_MODE_OBSERVE 1
 #define GH_MODE_ON 2
+
+/* Control word `profile`: bits 0-31 brackets a second, 32-47 one_in, 48-63 epoch; 0: off. Which
+ * calls are put between two events (GH_OP_TIMING): all of them, or of each communicator those with
+ * (seq / 16) % one_in == 0, so that all its members time the same; a group if one of its calls is
+ * chosen. A burst is a quarter of a second's, 16 at least. Another epoch than before forgets what
+ * is under way, 0 doesn't. */
 
 /* hook_state */
 #define GH_STATE_STARTING 0
@@ -90,7 +97,7 @@
 #define GH_OP_COMM_SUSPEND 40
 #define GH_OP_COMM_RESUME 41
 #define GH_OP_GRAPH_LAUNCH 64
-#define GH_OP_TIMING 128 /* op | 0x80: a GPU timing of an earlier record */
+#define GH_OP_TIMING 128 /* op | 0x80: struct gh_timing, of an earlier record */
 
 /* record flags */
 #define GH_REC_IN_GROUP 1
@@ -171,6 +178,38 @@ struct gh_record {
   uint32_t aux; /* group, graph launch: calls in it; communicator made: its size */
 };
 
+/* The record with op | 0x80 of a call that was timed on the GPU, named by comm and seq; it comes
+ * some calls after the call's own. A group's calls have one each, with the times of the whole
+ * group. */
+struct gh_timing {
+  uint64_t commit;
+  uint64_t start_ns; /* CLOCK_MONOTONIC: its stream had come to the call */
+  uint64_t comm;
+  uint64_t bytes;
+  uint32_t seq;
+  uint32_t duration_ns; /* lower 32 bits */
+  uint32_t stream;
+  uint32_t group;
+  uint8_t op;
+  uint8_t dtype;
+  uint8_t duration_high; /* bits 32-39; from 18 minutes on all 40 are set */
+  uint8_t flags;
+  int32_t peer;
+  uint64_t entry_ns; /* t_ns of the call's own record */
+};
+
+/* What profiling has done since the start; calls that it left out, by reason. */
+struct gh_timing_counts {
+  uint64_t made;    /* brackets; one a group */
+  uint64_t written; /* timing records */
+  uint64_t over_budget;
+  uint64_t contended;      /* another thread held the lock */
+  uint64_t no_room;        /* all brackets under way */
+  uint64_t unsuited;       /* captured, nonblocking, several streams, another device or runtime */
+  uint64_t failed;         /* errors of CUDA; profiling stops until another epoch */
+  uint64_t clock_error_ns; /* start_ns isn't wrong by more */
+};
+
 struct gh_comm {
   uint64_t hash;
   uint64_t parent;
@@ -203,6 +242,8 @@ struct gh_mailbox_header {
 };
 
 _Static_assert(sizeof(struct gh_record) == GH_RECORD_BYTES, "record");
+_Static_assert(sizeof(struct gh_timing) == GH_RECORD_BYTES, "timing");
+_Static_assert(offsetof(struct gh_timing, op) == offsetof(struct gh_record, op), "timing op");
 _Static_assert(sizeof(struct gh_inflight) == GH_INFLIGHT_BYTES, "inflight");
 _Static_assert(sizeof(struct gh_comm) == GH_COMM_BYTES, "comm");
 _Static_assert(sizeof(struct gh_count) == GH_COUNT_BYTES, "count");

@@ -136,7 +136,8 @@ GS_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
   cudaError_t error = check(event);
   uint64_t time_ns;
   if (error != cudaSuccess) return gs_fail(error);
-  return is_done(event, &time_ns) ? cudaSuccess : cudaErrorNotReady;
+  if (!gs_capture_allows_query()) return gs_fail(cudaErrorStreamCaptureUnsupported);
+  return gs_fail(is_done(event, &time_ns) ? cudaSuccess : cudaErrorNotReady);
 }
 
 GS_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {

@@ -11,6 +11,8 @@ struct CUgraphExec_st {
 static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
 static int capturing; /* number of captures in progress; 0 keeps the usual path free of the lock */
 
+static struct CUgraph_st *in_progress; /* guarded by capture_lock */
+static __thread enum cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 static unsigned long long captures; /* begun so far; guarded by capture_lock */
 
 struct CUgraph_st *gs_capture_of(cudaStream_t stream) {
@@ -24,6 +26,7 @@ struct CUgraph_st *gs_capture_of(cudaStream_t stream) {
 void gs_capture_after_fork(void) {
   pthread_mutex_init(&capture_lock, NULL);
   capturing = 0;
+  in_progress = NULL;
 }
 
 static void append(struct CUgraph_st *graph, struct gs_op *op) {
@@ -65,18 +68,43 @@ static void free_ops(struct gs_op *op) {
   }
 }
 
+/* What CUDA calls potentially unsafe: forbidden during captures of global mode, which it spoils. */
+bool gs_capture_allows_query(void) {
+  if (__atomic_load_n(&capturing, __ATOMIC_ACQUIRE) == 0) return true;
+  if (thread_mode == cudaStreamCaptureModeRelaxed) return true;
+  bool allowed = true;
+  pthread_mutex_lock(&capture_lock);
+  for (struct CUgraph_st *graph = in_progress; graph != NULL; graph = graph->next_capture)
+    if (graph->mode == cudaStreamCaptureModeGlobal) {
+      graph->error = cudaErrorStreamCaptureInvalidated;
+      allowed = false;
+    }
+  pthread_mutex_unlock(&capture_lock);
+  return allowed;
+}
+
+GS_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
+  if (mode == NULL) return gs_fail(cudaErrorInvalidValue);
+  enum cudaStreamCaptureMode before = thread_mode;
+  thread_mode = *mode;
+  *mode = before;
+  return cudaSuccess;
+}
+
 GS_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
-  (void)mode;
   cudaStream_t stream = gs_stream(handle);
   if (stream == NULL || stream != handle) return gs_fail(cudaErrorStreamCaptureUnsupported);
   struct CUgraph_st *graph = calloc(1, sizeof *graph);
   if (graph == NULL) return gs_fail(cudaErrorMemoryAllocation);
   graph->origin = stream;
+  graph->mode = mode;
   pthread_mutex_lock(&capture_lock);
   bool busy = stream->capture != NULL;
   if (!busy) {
     stream->capture = graph;
     graph->id = ++captures;
+    graph->next_capture = in_progress;
+    in_progress = graph;
     __atomic_add_fetch(&capturing, 1, __ATOMIC_ACQ_REL);
   }
   pthread_mutex_unlock(&capture_lock);
@@ -91,6 +119,9 @@ GS_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *gra
     return gs_fail(cudaErrorStreamCaptureUnmatched);
   pthread_mutex_lock(&capture_lock);
   gs_streams_leave_capture(made);
+  struct CUgraph_st **at = &in_progress;
+  while (*at != made) at = &(*at)->next_capture;
+  *at = made->next_capture;
   __atomic_sub_fetch(&capturing, 1, __ATOMIC_ACQ_REL);
   pthread_mutex_unlock(&capture_lock);
   *graph = made;

@@ -37,6 +37,8 @@ struct CUgraph_st {
   cudaError_t error; /* first operation that couldn't be captured */
   cudaStream_t origin;
   unsigned long long id; /* of the capture */
+  enum cudaStreamCaptureMode mode;
+  struct CUgraph_st *next_capture; /* of those in progress; guarded by the capture lock */
 };
 
 struct CUstream_st {
@@ -90,6 +92,7 @@ void gs_streams_leave_capture(const struct CUgraph_st *graph); /* under the capt
 bool gs_capture(cudaStream_t stream, struct gs_op *op, cudaError_t *error);
 struct CUgraph_st *gs_capture_of(cudaStream_t stream);
 void gs_capture_after_fork(void);
+bool gs_capture_allows_query(void); /* false: a capture of global mode, which is now spoilt */
 bool gs_join_capture(cudaStream_t stream, struct CUgraph_st *graph);
 
 /* device.c */
