@@ -5,7 +5,7 @@ most one is ours (docs/report.md). Pure.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 MARK = "greyhound: "
@@ -22,6 +22,8 @@ _STRATEGIES = re.compile(r"S\d(?: S\d)*", re.ASCII)
 _UNMONITORED = re.compile(rf"unmonitored \(([^;()\n]{{1,{WHY_LETTERS}}})\)")
 _COMPONENT = re.compile(r"[A-Za-z0-9_.:\-]{1,64}(?: [A-Za-z0-9_.:\-]{1,64}){0,2}", re.ASCII)
 _NOT_IN_A_REASON = re.compile(r"[;()\s\x00-\x1f\x7f]+")
+_WORDS_OF_A_COMPONENT = 3
+_HOST_KINDS = ("cpu", "input", "storage")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.:\-]+", re.ASCII)
 
 
@@ -88,10 +90,20 @@ def strategies_in(text: object) -> tuple[str, ...]:
     return tuple(text.split()) if isinstance(text, str) and _STRATEGIES.fullmatch(text) else ()
 
 
-def component_name(node: str, bus: str = "", peer: str = "") -> str:
-    """`n017 0000:1b:00.0`, `n1 n2` of a link; empty where no node is known."""
-    words = [_NOT_IN_A_NAME.sub("_", word)[:64] for word in (node, bus, peer) if word]
-    return " ".join(words) if node else ""
+def component_name(node: str, bus: str = "", peer: str = "", kind: str = "") -> str:
+    """`n017 0000:1b:00.0`, `n1 n2` of a link, `n4 cpu`, `storage`; empty where nothing is known."""
+    told = [node, bus, peer, kind if kind in _HOST_KINDS else ""] if node else [kind if kind in _HOST_KINDS else ""]
+    return " ".join(_NOT_IN_A_NAME.sub("_", word)[:64] for word in told if word)
+
+
+def component_of(event: Mapping[str, object]) -> str:
+    """What a verdict or fail-stop names, as the line has it: `n017 0000:1b:00.0`, `fail-stop n3`; empty if nothing."""
+    raw = event.get("component")
+    component = {key: value for key, value in raw.items() if isinstance(value, str)} if isinstance(raw, dict) else {}
+    name = component_name(*(component.get(key, "") for key in ("node", "bus", "peer", "kind")))
+    if event.get("kind") != "fail_stop":
+        return name
+    return " ".join(["fail-stop", *name.split()[:_WORDS_OF_A_COMPONENT - 1]])
 
 
 def parse(text: str) -> Summary | None:
@@ -181,10 +193,8 @@ class Gathered:
         data = raw if isinstance(raw, dict) else {}
         if kind == "action":
             self.told += Summary(strategies=strategies_in(data.get("strategy")))
-        elif kind == "verdict" and isinstance(event.get("component"), dict):
-            component = {key: str(value) for key, value in dict(event["component"]).items() if value}  # type: ignore[call-overload]
-            names = [component.get(key, "") for key in ("node", "bus", "peer")]
-            self.told += Summary(components=tuple(filter(None, [component_name(*names)])))
+        elif kind in ("verdict", "fail_stop"):
+            self.told += Summary(components=tuple(filter(None, [component_of(event)])))
         elif kind == "end":
             self.so_far = of_end(data)
         elif kind in ("tracking", "suspect", "recovered", "unmonitored"):

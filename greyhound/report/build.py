@@ -214,7 +214,10 @@ def summary_of(steps: Iterable[StepRecord]) -> Summary:
             strategies=tuple(
                 sorted({name for row in rows for action in row.actions for name in strategies_in(action)})
             ),
-            components=tuple(filter(None, (component_name(row.node, row.bus, row.peer) for row in rows))),
+            components=(
+                *filter(None, (component_name(row.node, row.bus, row.peer, row.kind) for row in rows)),
+                *step.components,
+            ),
             unmonitored=step.unmonitored,
             watched=step.tracked > 0,
         )

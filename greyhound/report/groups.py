@@ -46,7 +46,8 @@ def _gpu(attempt: Attempt, episode: EpisodeRecord) -> str:
 
 
 def _link(attempt: Attempt, episode: EpisodeRecord) -> str:
-    return f"{episode.node} - {episode.peer}" if episode.peer else ""
+    ends = sorted((episode.node, episode.peer))  # the same one from either side
+    return " - ".join(ends) if episode.peer else ""
 
 
 KEYS: dict[str, Callable[[Attempt, EpisodeRecord], str]] = {

@@ -31,7 +31,7 @@ def _rounded(value: float | None, digits: int = 3) -> float | None:
 
 def episode_row(episode: EpisodeRecord) -> dict[str, Any]:
     """One fail-slow for programs."""
-    row = {**episode._asdict(), "onset_time": _time(episode.onset_s), "actions": list(episode.actions)}
+    row = {**episode._asdict(), "onset_time": _time(episode.onset_s)}  # its tuples are lists in JSON
     del row["onset_s"]
     return row
 
@@ -69,6 +69,7 @@ def attempt_row(attempt: Attempt) -> dict[str, Any]:
         "gpu_hours_lost": _rounded(attempt.gpu_hours_lost, 6) if attempt.monitored else None,
         "jct_slowdown": _rounded(attempt.jct_slowdown, 4),
         "comment": run.comment or None,
+        "components": sorted({name for step in attempt.steps for name in step.components}),
         "episodes": [episode_row(episode) for episode in attempt.episodes],
     }
 

@@ -6,19 +6,18 @@ Records are their users' files: whatever stands in them, a report over many jobs
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from greyhound.control.events import VERSION, parse_event
 from greyhound.control.names import StepName
+from greyhound.control.summary import component_of
+from greyhound.report.values import MANY, epoch_s, number, text, whole
+from greyhound.report.verdicts import verdict_details
 
-LATEST_S = 32_503_680_000.0  # the year 3000: what is later is no time
-MOST = 1e15
-TEXT_LETTERS, NODE_LIST_LETTERS = 200, 65_536
-ACTIONS_KEPT = 100
+NODE_LIST_LETTERS = 65_536
 _HEAD = b'{"v":%d,' % VERSION
 _END = b'"kind":"end"'
-_NOT_OVERTAKEN = re.compile(rb'"kind":"(?:end|start|verdict|action)"')
+_NOT_OVERTAKEN = re.compile(rb'"kind":"(?:end|start|verdict|fail_stop|action)"')
 _KIND_BEFORE = 300  # bytes: an event of ours names its kind before its data
 STILL_OPEN = "open at the record's last word"
 
@@ -40,7 +39,13 @@ class EpisodeRecord(NamedTuple):
     node: str = ""
     bus: str = ""
     peer: str = ""
+    rank: int | None = None
     cause: str = ""
+    share: float = 0.0
+    """Of the time lost, as far as the component explains it."""
+    evidence: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """What else was slow, in words."""
     actions: tuple[str, ...] = ()
 
 
@@ -61,40 +66,13 @@ class StepRecord:
     episodes: tuple[EpisodeRecord, ...] = ()
     problems: tuple[str, ...] = ()
     node_list: str = ""
+    components: tuple[str, ...] = ()
+    """What was named beside the episodes: slow from the start, or standing still."""
 
     @property
     def lost_s(self) -> float:
         """Seconds lost in all episodes."""
         return sum(episode.lost_s for episode in self.episodes)
-
-
-def epoch_s(text: object) -> float | None:
-    """Seconds since the epoch of an event's time, None for what isn't one."""
-    if not isinstance(text, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    at_s = moment.timestamp() if moment.tzinfo is not None else -1.0
-    return at_s if 0.0 <= at_s < LATEST_S else None
-
-
-def _number(value: object) -> float:
-    """A finite number, 0.0 for anything else (a bool is none, and NaN is less than nothing)."""
-    return float(value) if (type(value) is float or type(value) is int) and -MOST < value < MOST else 0.0
-
-
-def _whole(value: object) -> int | None:
-    return value if type(value) is int and -MOST < value < MOST else None
-
-
-def _text(value: object, most: int = TEXT_LETTERS) -> str:
-    """Without what can't be written as UTF-8, and not too long."""
-    if not isinstance(value, str):
-        return ""
-    short = value[:most]
-    return short if short.isascii() else short.encode(errors="replace").decode()
 
 
 _NOTHING: dict[str, Any] = {}
@@ -104,15 +82,15 @@ def _episode(identity: str, data: dict[str, Any], details: dict[str, Any]) -> Ep
     duration = data.get("duration_s")
     return EpisodeRecord(
         id=identity,
-        onset=_whole(data.get("onset")) or 0,
+        onset=whole(data.get("onset")) or 0,
         onset_s=epoch_s(data.get("onset_time")),
-        end=_whole(data.get("end")),
-        duration_s=_number(duration) if duration is not None else None,
-        healthy_s=_number(data.get("healthy_s")),
-        slow_s=_number(data.get("slow_s")),
-        slowdown=_number(data.get("slowdown")),
-        lost_s=max(0.0, _number(data.get("lost_s"))),
-        ended_by=_text(data.get("cause")),
+        end=whole(data.get("end")),
+        duration_s=number(duration) if duration is not None else None,
+        healthy_s=number(data.get("healthy_s")),
+        slow_s=number(data.get("slow_s")),
+        slowdown=number(data.get("slowdown")),
+        lost_s=max(0.0, number(data.get("lost_s"))),
+        ended_by=text(data.get("cause")),
         **details,
     )
 
@@ -144,6 +122,7 @@ class Replay:
     episodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The newest data of each, read only at the end: of a long log most is overtaken."""
     details: dict[str, dict[str, Any]] = field(default_factory=dict)
+    components: tuple[str, ...] = ()
 
     def take(self, event: dict[str, Any]) -> None:
         raw = event.get("data")
@@ -151,50 +130,53 @@ class Replay:
         self.last_time = event.get("time")
         iteration = event.get("iteration")
         if iteration is not None:
-            self.iterations = max(self.iterations, _whole(iteration) or 0)
-        kind, identity = event["kind"], _text(event.get("episode"))
+            self.iterations = max(self.iterations, whole(iteration) or 0)
+        kind, identity = event["kind"], text(event.get("episode"))
         if kind == "start":
-            self.mode, self.node_list = _text(data.get("mode")), _text(data.get("node_list"), NODE_LIST_LETTERS)
+            self.mode, self.node_list = text(data.get("mode")), text(data.get("node_list"), NODE_LIST_LETTERS)
             self.start_s = self.start_s or epoch_s(event.get("time"))
         elif kind == "tracking":
-            self.tracked, self.unmonitored = max(self.tracked, _whole(data.get("ranks")) or 0), ""
+            self.tracked, self.unmonitored = max(self.tracked, whole(data.get("ranks")) or 0), ""
         elif kind in ("unmonitored", "not_intercepted"):
-            self.unmonitored = _text(data.get("reason")) or kind
+            self.unmonitored = text(data.get("reason")) or kind
         elif kind == "end":
             self._end(data)
         elif kind in ("suspect", "recovered") and identity:
-            self.healthy_s = _number(data.get("healthy_s"))
+            self.healthy_s = number(data.get("healthy_s"))
             self.episodes[identity] = data
-        elif kind in ("verdict", "action") and identity:
-            self._detail(kind, identity, event, data)
+        elif kind == "action" and identity:
+            known = self.details.setdefault(identity, {})
+            known["actions"] = (*known.get("actions", ()), text(data.get("strategy")))[:MANY]
+        elif kind in ("verdict", "fail_stop"):
+            self._verdict(kind, identity, event, data)
 
     def _end(self, data: dict[str, Any]) -> None:
         self.ended = True
-        self.iterations = max(self.iterations, _whole(data.get("iterations")) or 0)
-        self.healthy_s = _number(data.get("healthy_s"))
-        self.tracked = max(self.tracked, _whole(data.get("tracked")) or 0)
-        self.unmonitored = _text(data.get("unmonitored"))
+        self.iterations = max(self.iterations, whole(data.get("iterations")) or 0)
+        self.healthy_s = number(data.get("healthy_s"))
+        self.tracked = max(self.tracked, whole(data.get("tracked")) or 0)
+        self.unmonitored = text(data.get("unmonitored"))
         rows = data.get("episodes")
         for row in rows if isinstance(rows, list) else []:
-            identity = _text(row.get("id")) if isinstance(row, dict) else ""
+            identity = text(row.get("id")) if isinstance(row, dict) else ""
             if identity:
                 self.episodes[identity] = row
 
-    def _detail(self, kind: str, identity: str, event: dict[str, Any], data: dict[str, Any]) -> None:
-        known = self.details.setdefault(identity, {"actions": ()})
-        if kind == "action":
-            known["actions"] = (*known["actions"], _text(data.get("strategy")))[:ACTIONS_KEPT]
-            return
-        raw = event.get("component")
-        component: dict[str, Any] = raw if isinstance(raw, dict) else {}
-        known |= {key: _text(component.get(key)) for key in ("kind", "node", "bus", "peer")}
-        known["cause"] = _text(data.get("cause"))
+    def _verdict(self, kind: str, identity: str, event: dict[str, Any], data: dict[str, Any]) -> None:
+        """The newest that names somebody counts; without an episode it is the step's own."""
+        name = component_of(event)
+        if kind == "verdict" and identity:
+            known = self.details.setdefault(identity, {})
+            if name or not known.get("kind"):
+                known |= verdict_details(event, data)
+        elif name:
+            self.components = tuple(dict.fromkeys((*self.components, text(name))))[:MANY]
 
     def heard(self, status: dict[str, Any]) -> None:
         """The record's copy of the status: written every 30 s, it may know more than the last event."""
         if (epoch_s(status.get("time")) or 0.0) > (epoch_s(self.last_time) or 0.0):
             self.last_time = status.get("time")
-        self.iterations = max(self.iterations, _whole(status.get("iteration")) or 0)
+        self.iterations = max(self.iterations, whole(status.get("iteration")) or 0)
 
     def record(self, name: StepName, uid: int, running: bool, problems: Iterable[str]) -> StepRecord:
         """All of it; ``running`` says whether a record without a last word may still get one."""
@@ -214,6 +196,7 @@ class Replay:
             episodes=tuple(rows if self.ended else (until(row, last_s) for row in rows)),
             problems=tuple(problems),
             node_list=self.node_list,
+            components=self.components,
         )
 
 

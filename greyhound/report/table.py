@@ -77,7 +77,8 @@ def _cells(attempt: Attempt) -> list[str]:
 def _episode_text(episode: EpisodeRecord) -> str:
     where = " ".join(part for part in (episode.node, episode.bus, episode.peer) if part)
     lasted = _duration(episode.duration_s) if episode.duration_s is not None else "open"
-    detail = " ".join(part for part in (episode.kind, where, episode.cause, *episode.actions) if part)
+    also = f"(also {', '.join(episode.also)})" if episode.also else ""
+    detail = " ".join(part for part in (episode.kind, where, episode.cause, also, *episode.actions) if part)
     return printable(f"{episode.id} at {episode.onset}, {lasted}, {_ratio(episode.slowdown)} {detail}".rstrip(), 110)
 
 
@@ -95,6 +96,8 @@ def runs_table(attempts: Iterable[Attempt]) -> Iterator[str]:
         yield _line(_cells(attempt), widths, sides)
         for episode in attempt.episodes:
             yield indent + _episode_text(episode)
+        if named := sorted({name for step in attempt.steps for name in step.components}):
+            yield indent + printable(f"beside fail-slows: {', '.join(named)}", 110)
 
 
 def groups_table(groups: Sequence[Group], by: str) -> Iterator[str]:

@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from greyhound.control.events import EventLog, parse_event
+from greyhound.control.events import EventLog, parse_event, read_events
 from greyhound.control.names import StepName
+from greyhound.control.summary import Gathered, parse
+from greyhound.control.verdict_data import component
 from greyhound.report import folders, output, records, table
 from greyhound.report.build import attempts, by_job, summary_of
 from greyhound.report.folders import jobs_below, read_step, steps_of
+from greyhound.report.groups import UNATTRIBUTED, merged, sums
 from greyhound.report.records import STILL_OPEN, read_log, replay
 from tests.report.test_build import run
 
@@ -100,6 +103,76 @@ def test_verdicts_and_actions_belong_to_their_episode(tmp_path):
     first, second = read_step(tmp_path, NAME).episodes
     assert (first.node, first.bus, first.cause, first.actions) == ("n3", "0000:01:00.0", "hot", ("S2",))
     assert second.node == ""
+
+
+def suspect(kind="gpu", nodes=("n3",), **more):
+    row = {"kind": kind, "nodes": list(nodes), "ranks": [5], "rank_count": 1, "bus": None, "peer": None}
+    return {**row, "ratio": 1.9, "share": 0.97, "confidence": 0.9, "reasons": ["waits least"], **more}
+
+
+def verdict(path, *suspects, episode="e1", abstained=None, kind="verdict"):
+    """As the master writes it."""
+    names = [component(row) for row in suspects[:1]]
+    data = {"run": "r", "suspects": list(suspects), "explained": 0.9, "abstained": abstained, "notes": []}
+    EventLog(path, NAME).append(kind, 1210.0, data, episode, 210, *names)
+
+
+def test_a_verdict_names_component_evidence_and_what_else_was_slow(tmp_path):
+    path = write(tmp_path, end=False)
+    gpu, link = suspect(bus="0000:01:00.0"), suspect("link", ("n2", "n1"), ratio=1.3)
+    verdict(path, abstained="no peers to compare with")
+    verdict(path, gpu, link)
+    verdict(path, abstained="asked again: nothing stands out")
+    verdict(path, link, episode="e2")
+    first, second = read_step(tmp_path, NAME).episodes
+    assert (first.kind, first.node, first.bus, first.rank) == ("gpu", "n3", "0000:01:00.0", 5)
+    assert (first.evidence, first.share, first.also) == (("waits least",), 0.97, ("link n2 n1 1.30x",))
+    assert (second.kind, second.node, second.peer) == ("link", "n2", "n1")
+    (attempt,) = attempts(by_job([run(raw_id="77")]), lambda job, running: [read_step(tmp_path, NAME)], lambda u: None)
+    keys = {by: [row.key for row in merged([sums([attempt], by)])] for by in ("gpu", "link", "cause", "node")}
+    assert sorted(keys["gpu"]) == [UNATTRIBUTED, "n3 0000:01:00.0"]
+    assert sorted(keys["link"]) == [UNATTRIBUTED, "n1 - n2"]
+    assert sorted(keys["cause"]) == ["gpu", "link"] and sorted(keys["node"]) == ["n2", "n3"]
+    shown = "\n".join(table.runs_table([attempt]))
+    assert "gpu n3 0000:01:00.0 (also link n2 n1 1.30x)" in shown and "link n2 n1" in shown
+    assert summary_of([read_step(tmp_path, NAME)]).text().endswith("n3 0000:01:00.0, n2 n1")
+
+
+def test_nobody_is_named_where_a_verdict_abstained(tmp_path):
+    verdict(write(tmp_path), abstained="no peers to compare with")
+    first, _ = read_step(tmp_path, NAME).episodes
+    assert (first.kind, first.node, first.evidence) == ("", "", ("not attributed: no peers to compare with",))
+
+
+def test_what_is_slow_without_a_fail_slow_or_stands_still_is_the_step_s_own(tmp_path):
+    path = write(tmp_path)
+    verdict(path, suspect("cpu", ("n4",)), episode=None)
+    verdict(path, suspect("storage", ("n1", "n2", "n3")), episode=None)
+    verdict(path, suspect(bus="0000:02:00.0"), episode=None, kind="fail_stop")
+    step = read_step(tmp_path, NAME)
+    assert step.components == ("n4 cpu", "storage", "fail-stop n3 0000:02:00.0")
+    text = summary_of([step]).text()
+    assert text.endswith("n4 cpu, storage, fail-stop n3 0000:02:00.0") and parse(text).text() == text
+    gathered = Gathered()
+    for event in read_events(path):
+        gathered.take(event)
+    assert gathered.summary.text() == text
+    (attempt,) = attempts(by_job([run(raw_id="77")]), lambda job, running: [step], lambda user: None)
+    assert output.attempt_row(attempt)["components"] == sorted(step.components)
+    assert "beside fail-slows: fail-stop n3" in "\n".join(table.runs_table([attempt]))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, [], {"suspects": 5}, {"suspects": [None, {"nodes": [5], "ratio": "x"}, {"nodes": 7}], "abstained": []}],
+)
+@pytest.mark.parametrize("where", [None, 5, {"node": 5, "kind": [], "rank": True}])
+def test_a_strange_verdict_is_no_traceback(tmp_path, data, where):
+    path = write(tmp_path, end=False)
+    with path.open("a") as file:
+        file.write(json.dumps({"v": 1, "kind": "verdict", "episode": "e1", "component": where, "data": data}) + "\n")
+    (attempt,) = attempts(by_job([run(raw_id="77")]), lambda job, running: [read_step(tmp_path, NAME)], lambda u: None)
+    assert output.attempt_row(attempt)["fail_slows"] == 2 and "".join(table.runs_table([attempt]))
 
 
 def test_damaged_and_newer_lines_are_counted_and_cost_only_themselves(tmp_path):
