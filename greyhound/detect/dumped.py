@@ -1,10 +1,11 @@
 """Feeds the calls of a recorded ring to a method, as the analyzer does with those of a living one."""
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
-from greyhound.detect.period import IterationClock
+from greyhound.detect.period import Iteration, IterationClock
 from greyhound.trace.dump import Dump
 from greyhound.trace.records import symbols, top_level
 
@@ -21,21 +22,26 @@ class Run(Protocol):
         """Other work from there on."""
 
 
-def feed_dump(run: Run, dump: Dump) -> None:
-    """Find the iterations in the calls and feed them; their numbers are the clock's."""
+def dumped_iterations(dump: Dump) -> Iterator[Iteration]:
+    """The iterations that the calls of a dump show, in the order in which they are found; numbers are the clock's."""
     clock = IterationClock()
-    pattern = 0
     starts = np.append(dump.gaps, len(dump.records))
     begin = 0
     for end in np.unique(starts[(starts > 0) & (starts <= len(dump.records))]).tolist():
         for at in range(begin, end, _CALLS_A_POLL):
             kept = top_level(dump.records[at : min(at + _CALLS_A_POLL, end)])
-            for iteration in clock.push(symbols(kept), kept["t_ns"].astype(np.int64)):
-                if iteration.pattern != pattern:
-                    pattern = iteration.pattern
-                    run.pattern_changed(iteration.index)
-                if iteration.seconds > 0:
-                    run.feed(iteration.index, iteration.seconds)
+            yield from clock.push(symbols(kept), kept["t_ns"].astype(np.int64))
         begin = end
         if end < len(dump.records):
             clock.gap()
+
+
+def feed_dump(run: Run, dump: Dump) -> None:
+    """Find the iterations in the calls and feed them; their numbers are the clock's."""
+    pattern = 0
+    for iteration in dumped_iterations(dump):
+        if iteration.pattern != pattern:
+            pattern = iteration.pattern
+            run.pattern_changed(iteration.index)
+        if iteration.seconds > 0:
+            run.feed(iteration.index, iteration.seconds)
