@@ -12,9 +12,10 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from greyhound.cli.ask import NO_ANSWER, POLL_S, REFUSED, WAIT_S, Answers, ask, running
+from greyhound.cli.ask import NO_ANSWER, POLL_S, REFUSED, WAIT_S, Answers, Life, ask, running
 from greyhound.cli.jobs import fail, job_options
 from greyhound.control.ab_result import Comparison, compare, verdict
+from greyhound.control.lookup import Run
 
 GRACE_S = 150.0  # without a window: an answer may take a minute, its end another
 TOO_FEW = 5
@@ -23,9 +24,11 @@ TOO_FEW = 5
 class _Follower:
     """The events of one comparison, until it is over."""
 
-    def __init__(self, answers: Answers, run: str) -> None:
+    def __init__(self, answers: Answers, run: str, life: Life) -> None:
         self._answers = answers
         self._run = run
+        self._life = life
+        self.gone = False
         self.windows: list[dict[str, Any]] = []
         self.count = 0
         self.window_s = 0.0
@@ -43,8 +46,10 @@ class _Follower:
                     heard_s = time.monotonic()
                     self._take(data)
                     yield data
-            if time.monotonic() - heard_s > GRACE_S + 2 * self.window_s:
-                self.reason = "nothing was heard of it any more: the master is gone"
+            silent = time.monotonic() - heard_s > GRACE_S + 2 * self.window_s
+            why = self._life.why_gone() or ("nothing was heard of it any more" if silent else "")
+            if why and not self.reason:
+                self.reason, self.gone = f"the job isn't watched any more ({why})", True
             time.sleep(POLL_S)
 
     def _take(self, data: dict[str, Any]) -> None:
@@ -57,13 +62,13 @@ class _Follower:
 
 
 @contextmanager
-def stopping(record: Path) -> Iterator[None]:
+def stopping(run: Run, record: Path) -> Iterator[None]:
     """Tell the master to stop where the command is interrupted: the job then records again at once."""
     try:
         yield
     except KeyboardInterrupt:
         click.echo("\ngreyhound: interrupted; asking the job to record again", err=True)
-        answer = ask(record, "ab_stop", {}, Answers(record), WAIT_S)
+        answer = ask(run, "ab_stop", {}, Answers(record), WAIT_S)
         click.echo(f"greyhound: {answer['text']}", err=True)
         raise click.exceptions.Exit(130) from None
 
@@ -102,18 +107,19 @@ def as_data(comparison: Comparison, follower: _Follower) -> dict[str, Any]:
 def command(job: str, record_dir: Path | None, as_json: bool, minutes: float) -> None:
     """Measure what the watch costs a job of yours: mute and unmute its hooks in turn and compare the iteration times.
 
-    While a window is muted nothing is seen of the job; interrupted, it records again. Exit code 2: it can't be asked,
-    3: refused, 4: no answer, 5: too few windows to say anything.
+    While a window is muted nothing is seen of the job; interrupted, it records again. A comparison that ends early (the
+    job ended) says so, and what its windows came to. Exit code 0: there is a figure, 2: it can't be asked, 3: refused,
+    4: no answer, or no more of them, 5: too few windows to say anything.
     """
-    _, record = running(job, record_dir)
+    run, record = running(job, record_dir)
     answers, for_the_answer = Answers(record), Answers(record)
-    answer = ask(record, "ab", {"minutes": minutes}, for_the_answer)
+    answer = ask(run, "ab", {"minutes": minutes}, for_the_answer)
     if not answer["applied"]:
         fail(f"refused: {answer['text']}", REFUSED)
     console = Console(highlight=False, stderr=as_json)
     console.print(f"job {job}: {answer['text']}")
-    follower = _Follower(answers, answer["request"])
-    with stopping(record):
+    follower = _Follower(answers, answer["request"], Life(run))
+    with stopping(run, record):
         show_progress(follower, console)
     comparison = compare(follower.windows)
     if as_json:
@@ -121,6 +127,8 @@ def command(job: str, record_dir: Path | None, as_json: bool, minutes: float) ->
     else:
         console.print(verdict(comparison))
     if follower.reason != "done":
-        fail(f"the comparison ended early: {follower.reason}", NO_ANSWER)
+        click.echo(f"greyhound: the comparison ended early: {follower.reason}", err=True)
+    if follower.gone:
+        raise click.exceptions.Exit(NO_ANSWER)
     if comparison.cost is None:
         raise click.exceptions.Exit(TOO_FEW)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from greyhound.cli.jobs import fail, find
+from greyhound.cli.status import age_s
 from greyhound.control import requests
 from greyhound.control.events import EventTail
 from greyhound.control.lookup import Run
@@ -17,6 +18,8 @@ REFUSED = 3
 NO_ANSWER = 4
 POLL_S = 0.2
 WAIT_S = 90.0  # NFS shows a new file on another node after up to a minute
+LOOK_S = 1.0
+GONE_S = 15.0  # the master writes its live status every second
 
 
 def running(job: str, record_dir: Path | None) -> tuple[Run, Path]:
@@ -29,9 +32,25 @@ def running(job: str, record_dir: Path | None) -> tuple[Run, Path]:
         fail(f"only the owner of job {job} (uid {owner}) can ask for that, not uid {os.geteuid()}", NOT_POSSIBLE)
     status, _ = run.status()
     state = (status or {}).get("state")
-    if state == "ended" or run.is_silent(time.time()):
-        fail(f"job {job} isn't watched any more ({state or 'no status'})", NOT_POSSIBLE)
+    gone = "" if state == "ended" else why_gone(run)
+    if state == "ended" or gone:
+        fail(f"job {job} isn't watched any more ({gone or state})", NOT_POSSIBLE)
     return run, run.record
+
+
+def why_gone(run: Run) -> str:
+    """Why nobody will answer: no word of the master's for longer than one that lives is silent; else nothing.
+
+    On the step's first host its live status says so soon, elsewhere the record after a while (docs/interfaces.md 6).
+    """
+    now = run.looked_at_again()
+    if run.live is not None and now.live is None:
+        return "its step directory is gone"
+    status, live = now.status()
+    age = age_s(status) if status is not None and live else None
+    if age is not None and age > GONE_S:
+        return f"its master has written nothing for {age:.0f} s"
+    return now.last_words(time.time())
 
 
 class Answers:
@@ -47,8 +66,28 @@ class Answers:
         return self._tail.new()
 
 
-def ask(record: Path, kind: str, fields: dict[str, Any], answers: Answers, wait_s: float = WAIT_S) -> dict[str, Any]:
-    """Lay the request into the record folder and wait; the data of the answer. Exits where there is none."""
+class Life:
+    """Whether a run's master still lives, looked at once a second at most."""
+
+    def __init__(self, run: Run) -> None:
+        """`run` as it was found."""
+        self._run = run
+        self._due_s = 0.0
+        self._why = ""
+
+    def why_gone(self) -> str:
+        """Why nobody will answer, or nothing. Told only once it held for two looks: a last event may be on its way."""
+        if time.monotonic() < self._due_s:
+            return ""
+        self._due_s = time.monotonic() + LOOK_S
+        before, self._why = self._why, why_gone(self._run)
+        return self._why if before else ""
+
+
+def ask(run: Run, kind: str, fields: dict[str, Any], answers: Answers, wait_s: float = WAIT_S) -> dict[str, Any]:
+    """Lay the request into the run's record folder and wait; the data of the answer. Exits where there is none."""
+    record, life = run.record, Life(run)
+    assert record is not None
     try:
         request = requests.submit(record, kind, fields)
     except requests.RequestError as error:
@@ -64,6 +103,9 @@ def ask(record: Path, kind: str, fields: dict[str, Any], answers: Answers, wait_
                 if event["kind"] == "end":
                     requests.withdraw(record, request)
                     fail("the job ended before it answered", NO_ANSWER)
+            if gone := life.why_gone():
+                requests.withdraw(record, request)
+                fail(f"no answer: the job isn't watched any more ({gone})", NO_ANSWER)
             time.sleep(POLL_S)
     except KeyboardInterrupt:
         requests.withdraw(record, request)

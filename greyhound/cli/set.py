@@ -41,8 +41,8 @@ def command(job: str, record_dir: Path | None, as_json: bool, wishes: tuple[str,
     be asked, 3: refused, 4: no answer.
     """
     fields = parse_wishes(wishes)
-    _, record = running(job, record_dir)
-    answer = ask(record, "set", fields, Answers(record), wait_s)
+    run, record = running(job, record_dir)
+    answer = ask(run, "set", fields, Answers(record), wait_s)
     if as_json:
         click.echo(json.dumps(answer))
     if not answer["applied"]:

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from greyhound.cli.ask import NO_ANSWER, POLL_S, REFUSED, WAIT_S, Answers, ask, running
+from greyhound.cli.ask import NO_ANSWER, POLL_S, REFUSED, WAIT_S, Answers, Life, ask, running
 from greyhound.cli.jobs import fail, job_options
 from greyhound.control.trace_run import ANSWER_S
 
 INCOMPLETE = 5
 
 
-def _result(answers: Answers, run: str, seconds: float) -> dict[str, Any]:
+def _result(answers: Answers, run: str, seconds: float, life: Life) -> dict[str, Any]:
     """The data of the recording's event; exits where none comes."""
     until_s = time.monotonic() + seconds + ANSWER_S + WAIT_S
     while time.monotonic() < until_s:
@@ -24,6 +24,8 @@ def _result(answers: Answers, run: str, seconds: float) -> dict[str, Any]:
                 return dict(event["data"])
             if event["kind"] == "end":
                 fail("the job ended before the recording was done", NO_ANSWER)
+        if gone := life.why_gone():
+            fail(f"the recording's end isn't known: the job isn't watched any more ({gone})", NO_ANSWER)
         time.sleep(POLL_S)
     return fail("nothing was heard of the recording any more: the master is gone", NO_ANSWER)
 
@@ -69,15 +71,15 @@ def command(job: str, record_dir: Path | None, as_json: bool, seconds: float, ou
     The files are in the job's record folder unless -o names another; a node stops at 256 MiB of calls. Exit code 2: it
     can't be asked, 3: refused, 4: no answer, 5: not all nodes recorded all of the time.
     """
-    _, record = running(job, record_dir)
+    run, record = running(job, record_dir)
     if output is not None:
         _make(output)
     answers, for_the_answer = Answers(record), Answers(record)
-    answer = ask(record, "trace", {"seconds": seconds}, for_the_answer)
+    answer = ask(run, "trace", {"seconds": seconds}, for_the_answer)
     if not answer["applied"]:
         fail(f"refused: {answer['text']}", REFUSED)
     click.echo(f"greyhound: job {job}: {answer['text']}", err=True)
-    result = _result(answers, answer["request"], seconds)
+    result = _result(answers, answer["request"], seconds, Life(run))
     for row in result["nodes"]:
         fetched = [(name, *_fetch(name, record, output)) for name in row["files"]]
         row["files"] = [str(path) for _, path, _ in fetched]

@@ -5,7 +5,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,11 @@ class Run:
             return ""
         return f"killed: no last word since {utc(self.changed_s)[:19].replace('T', ' ')} UTC"
 
+    def looked_at_again(self) -> "Run":
+        """The same run as its files are now; without `live` once its step directory is gone."""
+        live = self.live if self.live is not None and self.live.is_dir() else None
+        return replace(self, live=live, changed_s=_changed_s(self.record, live))
+
     def status(self) -> tuple[dict[str, Any] | None, bool]:
         """The status and whether it is the live one; the record copy where there is no live one."""
         live = read_status(self.live / FILE, _uid_in_name(self.live)) if self.live else None
@@ -69,8 +74,6 @@ def parse_job(text: str) -> Wanted:
     match = _LOCAL.fullmatch(text)
     if match:
         return Wanted(f"local-{match[1]}", match[2])
-    from dataclasses import replace
-
     from greyhound.slurm import jobid
 
     try:

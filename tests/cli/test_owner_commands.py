@@ -9,10 +9,11 @@ import time
 import pytest
 
 from greyhound.cli import ab as ab_command
+from greyhound.cli import ask as ask_module
 from greyhound.control.events import EventLog
 from greyhound.control.names import StepName
 from greyhound.control.requests import RequestBox
-from tests.cli.test_job_commands import put, records, run, status  # noqa: F401 - `records` is a fixture
+from tests.cli.test_job_commands import live, put, records, run, status  # noqa: F401 - `live` and `records` are fixtures
 from tests.control.helpers import GREYHOUND, environment, launch, ring_program, wait_for_status
 
 NAME = StepName("77", "0", 0)
@@ -86,6 +87,38 @@ def test_no_answer_is_said_and_the_request_withdrawn(record):
     assert not list(record.glob("request*"))
 
 
+def test_master_that_is_gone_is_not_waited_for(records, live):  # noqa: F811
+    """Its live status stands still, whoever holds the step directory; nothing is asked."""
+    folder = put(records, NAME, status(NAME))
+    live(NAME, status(NAME, written_s=time.time() - ask_module.GONE_S - 1))
+    for words in (("set", "77", "mode=off"), ("ab", "77"), ("trace", "record", "77")):
+        answer = run(*words)
+        assert answer.exit_code == 2 and "its master has written nothing for 16 s" in answer.output, answer.output
+    assert not list(folder.glob("request*"))
+
+
+def test_master_that_dies_before_it_answers_ends_the_wait(records, live, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(ask_module, "GONE_S", 0.5)
+    folder = put(records, NAME, status(NAME))
+    live(NAME, status(NAME))
+    answer = run("set", "77", "mode=off", "--wait", "3000")
+    assert answer.exit_code == 4 and "its master has written nothing" in answer.output
+    assert not list(folder.glob("request*"))
+
+
+def test_step_directory_that_is_gone_or_a_record_long_silent_ends_the_wait(records, live):  # noqa: F811
+    folder = put(records, NAME, status(NAME))
+    live(NAME, status(NAME))
+    found, _ = ask_module.running("77", None)
+    assert ask_module.why_gone(found) == "" and found.live is not None
+    hidden = found.live.rename(f"{found.live}.hidden")
+    assert ask_module.why_gone(found) == "its step directory is gone"
+    here_alone, _ = ask_module.running("77", None)
+    hidden.rename(found.live)
+    os.utime(folder / "status.json", (time.time() - 200,) * 2)
+    assert "killed: no last word since" in ask_module.why_gone(here_alone)
+
+
 def test_refusal_and_end_of_the_job_are_answers(record):
     with FakeMaster(record, lambda m, r: m.emit("setting", request=r.id, applied=False, text="no")):
         refused = run("set", "77", "mode=off")
@@ -126,7 +159,19 @@ def test_comparison_for_programs_and_one_with_too_few_windows(record):
     assert found["cost"] is None and "too few to say anything" in found["text"] and len(found["windows"]) == 4
     with FakeMaster(record, answer_with(6, "its owner stopped it")):
         stopped = run("ab", "77")
-    assert stopped.exit_code == 4 and "ended early: its owner stopped it" in stopped.output
+    assert stopped.exit_code == 0 and "ended early: its owner stopped it" in stopped.output
+    assert "from 6 pairs" in " ".join(stopped.output.split())
+    with FakeMaster(record, answer_with(1, "the job ended")):
+        assert run("ab", "77").exit_code == 5
+
+
+def test_comparison_whose_master_dies_ends_with_what_there_is(records, live, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(ask_module, "GONE_S", 1.0)
+    folder = put(records, NAME, status(NAME))
+    live(NAME, status(NAME))
+    with FakeMaster(folder, lambda m, r: m.emit("setting", request=r.id, applied=True, text="comparing")):
+        answer = run("ab", "77")
+    assert answer.exit_code == 4 and "ended early: the job isn't watched any more (its master" in answer.output
 
 
 def test_interrupted_comparison_asks_the_job_to_record_again(record, monkeypatch):
