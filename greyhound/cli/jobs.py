@@ -12,7 +12,8 @@ from greyhound.control import lookup
 from greyhound.control.lookup import LookupFailedError, Run, find_run
 from greyhound.sandbox.layout import existing
 from greyhound.slurm import jobid
-from greyhound.slurm.client import CommandClient, SlurmError
+from greyhound.slurm.choose import connect
+from greyhound.slurm.client import Client, SlurmError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 UNKNOWN_JOB = 2
@@ -35,7 +36,7 @@ def job_options(function: Function) -> Function:
     return click.argument("job", metavar="JOB[.STEP]")(function)
 
 
-def plain_id(text: str, client: CommandClient) -> str:
+def plain_id(text: str, client: Client) -> str:
     """The id under which Slurm runs an array task or a component (`123_4` may be job 127); other text as it is."""
     try:
         parsed = jobid.parse(text)
@@ -56,7 +57,7 @@ def record_roots(given: Path | None) -> list[Path]:
     return found if given is not None else lookup.distinct([*found, *(layout.records for layout in existing())])
 
 
-def _may_still_come(job: str, client: CommandClient) -> bool:
+def _may_still_come(job: str, client: Client) -> bool:
     """Whether Slurm has the job, so that a record of it may yet appear."""
     try:
         return client.job_state(job) in ALIVE
@@ -66,7 +67,7 @@ def _may_still_come(job: str, client: CommandClient) -> bool:
 
 def find(job: str, record_dir: Path | None, wait: bool = False) -> Run:
     """The run meant, or exit 2 with a line that names where it looked; `wait` for one that Slurm has not begun yet."""
-    client = CommandClient()
+    client, _ = connect()
     said = False
     while True:
         try:

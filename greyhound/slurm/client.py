@@ -1,7 +1,4 @@
-"""What Greyhound asks of Slurm, as an interface with one implementation over the commands.
-
-An implementation over pyslurm fits beside it where pyslurm imports and matches the running release.
-"""
+"""What Greyhound asks of Slurm, as an interface, and its implementation over the commands; choose.py knows another."""
 
 import os
 import re
@@ -49,6 +46,10 @@ class Client(Protocol):
         """RUNNING, PENDING, ...; UNKNOWN once Slurm has forgotten the job."""
         ...
 
+    def job_number(self, job: str) -> int:
+        """The number under which Slurm runs an array task or a component of a heterogeneous job."""
+        ...
+
     def queue(self) -> list[QueuedJob]:
         """All jobs that are pending or running."""
         ...
@@ -83,8 +84,7 @@ class CommandClient:
         self._environment = dict(os.environ if environment is None else environment)
 
     def node_address(self, node: str) -> str:
-        if not _NODE_NAME.fullmatch(node):
-            raise SlurmError(f"node name {node!r}: give one name like n1")
+        check_node_name(node)
         answer = self._run("scontrol", "-o", "show", "node", node)
         # The first one: Reason, an operator's free text, comes behind it.
         match = re.search(r" NodeAddr=(\S+)", answer)
@@ -103,7 +103,6 @@ class CommandClient:
         return (answer.split() or ["UNKNOWN"])[0]
 
     def job_number(self, job: str) -> int:
-        """The number under which Slurm runs an array task or a component of a heterogeneous job."""
         answer = self._run("scontrol", "-o", "show", "job", str(jobid.parse(job)))
         match = re.match(r"JobId=(\d+)", answer)
         if match is None:
@@ -111,8 +110,16 @@ class CommandClient:
         return int(match[1])
 
     def queue(self) -> list[QueuedJob]:
-        answer = self._run("squeue", "-h", "-o", _SEPARATOR.join(_QUEUE_COLUMNS))
-        return parse_queue(answer)
+        """By `--json`, which no name can break; by columns where this squeue has no such option or no plugin for it."""
+        from greyhound.slurm import queue_json
+
+        try:
+            return queue_json.parse(self._run("squeue", "--json"))
+        except SlurmError as refused:
+            try:
+                return parse_queue(self._run("squeue", "-h", "-o", _SEPARATOR.join(_QUEUE_COLUMNS)))
+            except SlurmError as error:
+                raise error from refused
 
     def notify(self, job: str, message: str) -> None:
         line = re.sub(r"[\x00-\x1f\x7f]+", " ", message)[:MAX_MESSAGE]
@@ -135,6 +142,12 @@ class CommandClient:
 
     def _run(self, program: str, *arguments: str) -> str:
         return run_command([self._find(program), *arguments], self._environment, self._timeout_s, self._preexec)
+
+
+def check_node_name(node: str) -> None:
+    """SlurmError for what isn't one node's name."""
+    if not _NODE_NAME.fullmatch(node):
+        raise SlurmError(f"node name {node!r}: give one name like n1")
 
 
 def run_command(

@@ -1,3 +1,4 @@
+import json
 import resource
 
 import pytest
@@ -89,3 +90,48 @@ def test_queue_rows_with_hostile_names():
     assert (job.job.job, job.job.array_task, job.name) == (12, 3, "a|b\x1f<script>")
     with pytest.raises(SlurmError, match="2 columns"):
         parse_queue("12\x1fRUNNING\n")
+
+
+OLD = {"job_id": 7, "job_state": "RUNNING", "user_name": "ann", "nodes": "n[1-2]", "name": "a|b\n<script>"}
+OLD |= {"array_job_id": 0, "array_task_id": None, "array_task_string": "", "het_job_id": 0, "het_job_offset": 0}
+
+
+def unset(value=0):
+    return {"set": False, "infinite": False, "number": value}
+
+
+def given(value):
+    return {"set": True, "infinite": False, "number": value}
+
+
+NEW = {**OLD, "job_state": ["RUNNING", "COMPLETING"], "array_job_id": given(0), "array_task_id": unset()}
+NEW |= {"het_job_id": given(0), "het_job_offset": given(0)}
+
+
+@pytest.mark.parametrize(
+    ("row", "job", "state"),
+    [
+        (OLD, "7", "RUNNING"),
+        ({**OLD, "array_job_id": 5, "array_task_id": 0}, "5_0", "RUNNING"),
+        ({**OLD, "array_job_id": 5, "array_task_string": "2-9%3", "job_state": "PENDING"}, "5_[2-9%3]", "PENDING"),
+        ({**OLD, "het_job_id": 6, "het_job_offset": 1}, "6+1", "RUNNING"),
+        (NEW, "7", "RUNNING"),
+        ({**NEW, "array_job_id": given(5), "array_task_id": given(0)}, "5_0", "RUNNING"),
+        ({**NEW, "het_job_id": given(6), "het_job_offset": given(0)}, "6+0", "RUNNING"),
+    ],
+)
+def test_the_queue_in_json_of_old_and_new_releases(tmp_path, row, job, state):
+    answer = {"jobs": [row, {**row, "job_state": "COMPLETED"}, {**row, "job_state": ["CANCELLED"]}]}
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    program(tmp_path, "squeue", f"cat {tmp_path}/answer")
+    (found,) = CommandClient(tmp_path).queue()
+    assert (str(found.job), found.state, found.user, found.node_list) == (job, state, "ann", "n[1-2]")
+    assert found.name == OLD["name"]
+
+
+@pytest.mark.parametrize("answer", ["exit 1", 'echo "[1"', "echo '{\"jobs\": 5}'", "echo '{\"jobs\": [{}]}'"])
+def test_without_json_the_queue_comes_in_columns(tmp_path, answer):
+    row = 'printf "12\\037RUNNING\\037ann\\037n1\\037x\\n"'
+    program(tmp_path, "squeue", f'case "$1" in --json) {answer} ;; *) {row} ;; esac')
+    (job,) = CommandClient(tmp_path).queue()
+    assert (str(job.job), job.name) == ("12", "x")
