@@ -1,19 +1,22 @@
 """From slow ranks and slow channels to components: of which kind, which of them are one, and what each costs."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from greyhound.localize.arrivals import LAST_MOSTLY, last_shares
 from greyhound.localize.evidence import Evidence
 from greyhound.localize.limits import Limits
 from greyhound.localize.own_work import Growth
 from greyhound.localize.pairs import BOTH, DOWN, UP
 from greyhound.localize.slow_channels import Slower
+from greyhound.localize.stats import level, low_median
 from greyhound.localize.waits import agrees
 
 _BOUNDARY = 0.6  # of the growth that lies in the gap between iterations, from where on it is reading or writing data
+_EVEN = 0.5  # of the middle rank's growth that those below it have, if all are slow alike
 _HOST = 0.5  # of the growth that lies before the host's call, from where on it is the host's
 
 
@@ -64,8 +67,8 @@ def _own_reasons(evidence: Evidence, growth: Growth, kind: str, waiting: bool | 
     return tuple(reasons)
 
 
-def _surety(growth: Growth, waiting: bool | None, limits: Limits) -> float:
-    certain = min(growth.deviations / (4 * limits.deviations), 1.0)
+def _surety(growth: Growth, waiting: bool | None) -> float:
+    certain = min(growth.certainty / 4, 1.0)
     return 0.5 + 0.2 * certain + 0.15 * growth.steady + (0.15 if waiting else 0.0)
 
 
@@ -88,20 +91,29 @@ def rank_causes(evidence: Evidence, growths: Sequence[Growth], limits: Limits) -
                 growth.own_s,
                 growth.ratio,
                 evidence.equals[growth.rank],
-                _surety(growth, waiting, limits),
+                _surety(growth, waiting),
                 _own_reasons(evidence, growth, kind, waiting),
             )
         )
-    return _input_of_all(evidence, _by_node(evidence, causes), limits), notes
+    base_s = {growth.rank: level(evidence.iterations[growth.rank].own) - growth.own_s for growth in growths}
+    return _input_of_all(evidence, _by_node(evidence, causes, base_s), limits), notes
 
 
-def _by_node(evidence: Evidence, causes: list[Cause]) -> list[Cause]:
+def _by_node(evidence: Evidence, causes: list[Cause], base_s: Mapping[int, float]) -> list[Cause]:
     """Hosts are shared: causes of the host's kind on one node are one."""
     found: dict[object, list[Cause]] = defaultdict(list)
     for cause in causes:
         where = cause.ranks[0] if cause.kind == "gpu" else evidence.profiles[cause.ranks[0]].node
         found[cause.kind, where].append(cause)
-    return [_merged(group) for group in found.values()]
+    merged = [_merged(group) for group in found.values()]
+    return [replace(cause, cost_s=max(cause.cost_s, _slowest_s(evidence, cause.ranks, base_s))) for cause in merged]
+
+
+def _slowest_s(evidence: Evidence, ranks: Sequence[int], base_s: Mapping[int, float]) -> float:
+    """What ranks cost together: in each iteration everybody waits for the slowest of them."""
+    count = min(len(evidence.iterations[rank]) for rank in ranks)
+    excess = [evidence.iterations[rank].own[-count:] - base_s[rank] for rank in ranks]
+    return level(np.max(excess, axis=0))
 
 
 def _merged(causes: list[Cause]) -> Cause:
@@ -122,6 +134,17 @@ def _input_of_all(evidence: Evidence, causes: list[Cause], limits: Limits) -> li
     text = f"the gap between iterations has grown on {ranks} ranks of {len(inputs)} nodes: no node is blamed"
     everybody = Cause("input", (), worst.cost_s, worst.ratio, "everybody", 0.7, (text, *worst.reasons[:1]))
     return [cause for cause in causes if cause.kind != "input"] + [everybody]
+
+
+def hosts_that_come_last(evidence: Evidence, causes: list[Cause]) -> list[Cause]:
+    """Of causes from the hosts' times alone those whose ranks also come last; GPU or host can't be told apart."""
+    shares = last_shares(evidence.profiles, evidence.calls, evidence.clocks)
+    text = "only the hosts' times are known: it comes last to its collectives"
+    return [
+        replace(cause, kind="unknown", sure=0.5, reasons=(*cause.reasons, text))
+        for cause in causes
+        if cause.ranks and max(shares.get(rank, 0.0) for rank in cause.ranks) >= LAST_MOSTLY
+    ]
 
 
 def _ways(slower: Slower) -> str:
@@ -154,7 +177,7 @@ def link_causes(evidence: Evidence, slower: Sequence[Slower], limits: Limits) ->
             continue
         members = row.channel.members
         nodes = frozenset(evidence.profiles[member].node for member in members)
-        sure = 0.6 + 0.2 * min(row.deviations / (4 * limits.deviations), 1.0) + (0.1 if len(members) == 2 else -0.1)
+        sure = 0.6 + 0.2 * min(row.certainty / 4, 1.0) + (0.1 if len(members) == 2 else -0.1)
         cause = Cause(
             "link", members, row.excess_s, row.ratio, ("link", row.channel.kind), sure, _link_reasons(evidence, row)
         )
@@ -167,11 +190,12 @@ def common_growth(growths: Sequence[Growth], limits: Limits) -> Growth | None:
     if len(growths) < 2:
         return None
 
-    def low(name: str) -> float:
-        ordered = np.sort([getattr(growth, name) for growth in growths])
-        return float(ordered[(len(ordered) - 1) // 4])
+    def middle(name: str) -> float:
+        return low_median([getattr(growth, name) for growth in growths])
 
-    names = ("own_s", "gpu_s", "host_s", "boundary_s", "ratio", "deviations", "steady", "iteration_s")
-    alike = Growth(rank=-1, than="reference", **{name: low(name) for name in names})
+    names = ("own_s", "gpu_s", "host_s", "boundary_s", "ratio", "certainty", "steady", "iteration_s")
+    alike = Growth(rank=-1, than="reference", **{name: middle(name) for name in names})
+    rest = low_median([growth.own_s for growth in growths if growth.own_s <= alike.own_s])
     enough = alike.ratio >= limits.common_ratio and alike.own_s >= limits.iteration_share * alike.iteration_s
-    return alike if enough and alike.steady >= limits.steady else None
+    even = rest >= _EVEN * alike.own_s
+    return alike if enough and even and alike.certainty >= 1.0 and alike.steady >= limits.steady else None

@@ -24,11 +24,8 @@ class Evidence:
     equals: tuple[Hashable, ...]
     channels: tuple[Channel, ...]
     waits: dict[int, list[Wait]]
-
-    @property
-    def timed(self) -> bool:
-        """Whether the GPU's times are known of (nearly) all ranks."""
-        return bool(self.profiles) and sum(profile.timed for profile in self.profiles) >= 0.9 * len(self.profiles)
+    timed: bool
+    notes: tuple[str, ...]
 
     @property
     def iteration_s(self) -> float:
@@ -38,15 +35,19 @@ class Evidence:
 
 
 def evidence_of(profiles: Sequence[RankProfile]) -> Evidence:
-    """Prepare profiles; those without a sane iteration are left out."""
-    rows = [(profile, iterations_of(profile)) for profile in profiles]
+    """Prepare profiles; those without a sane iteration are left out, and of GPU and host times the rarer kind."""
+    timed = 2 * sum(profile.timed for profile in profiles) >= len(profiles) > 0
+    rows = [(profile, iterations_of(profile)) for profile in profiles if profile.timed == timed]
     kept = [(profile, iterations) for profile, iterations in rows if len(iterations)]
+    notes = [f"{len(profiles) - len(kept)} of {len(profiles)} ranks' profiles can't be used"]
     usable = tuple(profile for profile, _ in kept)
     calls = calls_of(usable)
     clocks = clocks_of(usable, calls)
     calls = without_leaps(usable, calls, clocks)
     groups = groups_of(usable, calls)
-    channels = [*collective_channels(usable, calls, groups), *pair_channels(usable, calls, groups, clocks)]
+    channels: list[Channel] = []
+    if timed:
+        channels = [*collective_channels(usable, calls, groups), *pair_channels(usable, calls, groups, clocks)]
     return Evidence(
         usable,
         tuple(iterations for _, iterations in kept),
@@ -55,5 +56,7 @@ def evidence_of(profiles: Sequence[RankProfile]) -> Evidence:
         clocks,
         tuple(equals(usable, groups)),
         tuple(channels),
-        waits_of(calls, groups),
+        waits_of(calls, groups) if timed else {},
+        timed,
+        (*clocks.notes, *(notes if len(kept) < len(profiles) else ())),
     )

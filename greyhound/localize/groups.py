@@ -7,11 +7,12 @@ are groups of equal role, size, spread over nodes, and volume.
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from greyhound.localize.model import RankProfile
-from greyhound.localize.table import GROUP, RECV, SEND, SYMMETRIC, Calls
+from greyhound.localize.table import GROUP, RECV, SEND, SYMMETRIC, Calls, calls_for_each
 from greyhound.trace import layout
 
 ROLES = ("tp", "dp", "pp", "ep", "cp", "world", "unknown")
@@ -88,8 +89,9 @@ def _per_iteration(profiles: Sequence[RankProfile], calls: Calls) -> dict[int, T
     rows = rows[order]
     first = np.flatnonzero(np.r_[True, (rows[1:] != rows[:-1]).any(axis=1)])
     counts = np.diff(np.r_[first, len(rows)])
+    made = calls_for_each(calls)[order][first]
     by_member: dict[int, dict[int, dict[tuple[int, int], float]]] = defaultdict(lambda: defaultdict(dict))
-    for (comm, rank, op, size), count in zip(rows[first].tolist(), counts.tolist(), strict=True):
+    for (comm, rank, op, size), count in zip(rows[first].tolist(), (counts * made).tolist(), strict=True):
         iterations = max(len(profiles[rank].iteration_s), 1)
         by_member[comm & 0xFFFFFFFFFFFFFFFF][rank][op, size] = count / iterations
     busiest = {comm: max(members.values(), key=lambda c: sum(c.values())) for comm, members in by_member.items()}
@@ -101,8 +103,13 @@ def _exchange_shapes(calls: Calls) -> dict[int, tuple[bool, int, bool]]:
     """Of each communicator with sends: whether some stand alone, how many peers a member has, whether it's a ring."""
     transfers = calls.where((calls.op == SEND) | (calls.op == RECV))
     found: dict[int, tuple[bool, int, bool]] = {}
-    for comm in np.unique(transfers.comm):
-        mine = transfers.where(transfers.comm == comm)
+    transfers = transfers.where(np.argsort(transfers.comm, kind="stable"))
+    if len(transfers) == 0:
+        return {}
+    edges = np.flatnonzero(np.r_[True, transfers.comm[1:] != transfers.comm[:-1], True])
+    for begin, end in pairwise(edges.tolist()):
+        mine = transfers.where(np.arange(begin, end))
+        comm = mine.comm[0]
         brackets = Counter(zip(mine.rank.tolist(), mine.start.tolist(), strict=True))
         to = {
             (rank, peer)

@@ -5,13 +5,21 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from greyhound.localize import own_work, slow_channels
-from greyhound.localize.blame import Cause, common_growth, kind_of, link_causes, rank_causes
+from greyhound.localize.blame import (
+    Cause,
+    common_growth,
+    hosts_that_come_last,
+    kind_of,
+    link_causes,
+    rank_causes,
+)
 from greyhound.localize.evidence import Evidence, evidence_of
 from greyhound.localize.limits import DEFAULT, Limits
 from greyhound.localize.model import RankProfile, Suspect, Verdict
 from greyhound.localize.own_work import Growth
 from greyhound.localize.slow_channels import Slower
 from greyhound.localize.table import Iterations
+from greyhound.localize.together import pauses_of_all
 from greyhound.localize.transfer import Channel
 
 
@@ -35,13 +43,27 @@ def judge(
     before = evidence_of(reference) if reference else None
     if not found.profiles:
         return Verdict(abstained="no rank has finished an iteration in the profile")
-    if not found.timed:
-        return Verdict(abstained="GPU times are not known", notes=found.clocks.notes)
+    if before is not None and before.timed != found.timed:
+        before = None
+    pauses = _pauses(found, before, limits)
     lost_s = _lost(found, before, lost_s, limits)
     if lost_s is not None and lost_s <= 0:
-        return Verdict(abstained="the fail-slow had ended when the profile was taken", notes=found.clocks.notes)
-    causes, notes = _causes(found, before, limits)
-    return _verdict(found, causes, lost_s, (*found.clocks.notes, *notes), limits)
+        if pauses:
+            return _verdict(found, pauses, None, found.notes, limits)
+        return Verdict(abstained="the fail-slow had ended when the profile was taken", notes=found.notes)
+    causes, notes = _causes(found, before, lost_s, limits)
+    verdict = _verdict(found, causes, lost_s, (*found.notes, *notes), limits)
+    return verdict if verdict.suspects or not pauses else _verdict(found, pauses, lost_s, found.notes, limits)
+
+
+def _pauses(found: Evidence, before: Evidence | None, limits: Limits) -> list[Cause]:
+    """The pauses of all ranks between iterations, if they explain the loss; medians don't see one in a few."""
+    pauses = pauses_of_all(found.iterations, _earlier(found, before), limits) if before is not None else None
+    if pauses is None:
+        return []
+    some = "some iterations" if pauses.kind == "storage" else "each iteration"
+    text = f"all ranks alike pause after {some}: {pauses.cost_s * 1e3:.3g} ms more an iteration; no node is blamed"
+    return [Cause(pauses.kind, (), pauses.cost_s, pauses.ratio, "everybody", 0.7, (text,))]
 
 
 def _lost(found: Evidence, before: Evidence | None, lost_s: float | None, limits: Limits) -> float | None:
@@ -72,19 +94,24 @@ def _earlier(found: Evidence, before: Evidence) -> list[Iterations | None]:
     return [rows.get((_identity(profile), profile.work)) for profile in found.profiles]
 
 
-def _causes(found: Evidence, before: Evidence | None, limits: Limits) -> tuple[list[Cause], list[str]]:
-    equals = own_work.against_equals(found.iterations, found.equals)
-    growths = dict(equals)
+def _causes(
+    found: Evidence, before: Evidence | None, lost_s: float | None, limits: Limits
+) -> tuple[list[Cause], list[str]]:
+    """What is slow: of a fail-slow what has changed since the reference; else also what was slow all the time."""
+    growths = own_work.against_equals(found.iterations, found.equals, limits)
     causes: list[Cause] = []
     if before is not None:
-        changed = own_work.against_reference(found.iterations, _earlier(found, before))
+        changed = own_work.against_reference(found.iterations, _earlier(found, before), limits)
         common = common_growth(list(changed.values()), limits)
         if common is not None:
-            causes.append(_everybody(common))
+            if lost_s is not None:  # else the tracker would have seen it
+                causes.append(_everybody(common, before.iteration_s))
             changed = {rank: _beyond(growth, common) for rank, growth in changed.items()}
-        growths.update(changed)
+        growths = growths | changed if lost_s is not None else changed | growths
     ranks, notes = rank_causes(found, list(growths.values()), limits)
-    links = link_causes(found, _slower(found, before, limits), limits)
+    if not found.timed:
+        ranks = hosts_that_come_last(found, ranks)
+    links = link_causes(found, _slower(found, before, lost_s, limits), limits)
     return causes + ranks + _not_of_ranks(links, ranks), notes
 
 
@@ -99,26 +126,32 @@ def _beyond(growth: Growth, common: Growth) -> Growth:
         host_s=growth.host_s - common.host_s,
         boundary_s=growth.boundary_s - common.boundary_s,
         ratio=ratio,
-        deviations=growth.deviations * max(ratio - 1, 0.0) / max(growth.ratio - 1, 1e-6),
+        certainty=growth.certainty * max(ratio - 1, 0.0) / max(growth.ratio - 1, 1e-6),
     )
 
 
-def _everybody(common: Growth) -> Cause:
+def _everybody(common: Growth, healthy_s: float) -> Cause:
+    """Where all ranks work longer, waiting for one another in pipelines takes longer in proportion, too."""
     kind = kind_of(common)
+    cost_s = common.own_s if kind == "input" else max(common.own_s, (common.ratio - 1) * healthy_s)
     text = f"all ranks alike: own time {common.ratio:.2f} x that of the healthy job, {common.own_s * 1e3:.3g} ms more"
-    return Cause(kind, (), common.own_s, common.ratio, "everybody", 0.7, (text, "no node is blamed"))
+    return Cause(kind, (), cost_s, common.ratio, "everybody", 0.7, (text, "no node is blamed"))
 
 
-def _slower(found: Evidence, before: Evidence | None, limits: Limits) -> list[Slower]:
+def _slower(found: Evidence, before: Evidence | None, lost_s: float | None, limits: Limits) -> list[Slower]:
+    equals = slow_channels.against_equals(found.channels, limits)
     if before is None:
-        return slow_channels.against_equals(found.channels, limits)
+        return equals
 
     def name(evidence: Evidence, channel: Channel) -> Hashable:
         return channel.pair, tuple(_identity(evidence.profiles[member]) for member in channel.members)
 
-    return slow_channels.against_reference(
+    changed = slow_channels.against_reference(
         found.channels, before.channels, lambda c: name(found, c), lambda c: name(before, c), limits
     )
+    first, second = (changed, equals) if lost_s is not None else (equals, changed)
+    known = {id(slower.channel) for slower in first}
+    return first + [slower for slower in second if id(slower.channel) not in known]
 
 
 def _not_of_ranks(links: list[Cause], ranks: list[Cause]) -> list[Cause]:
@@ -139,7 +172,8 @@ def _verdict(
 ) -> Verdict:
     if not causes:
         lost = "" if lost_s is None else f"; {lost_s * 1e3:.3g} ms an iteration are unexplained"
-        return Verdict(abstained=f"no rank and no link is slower than comparable ones{lost}", notes=tuple(notes))
+        known = "" if found.timed else "GPU times are not known, and of the hosts' "
+        return Verdict(abstained=f"{known}no rank and no link is slower than comparable ones{lost}", notes=tuple(notes))
     total = _explained_s(causes) if lost_s is None else lost_s
     explained = min(_explained_s(causes) / total, 1.0)
     if explained < limits.explained:

@@ -18,9 +18,12 @@ class Limits:
     """Of an iteration that a component must cost to be worth naming: below, iterations jitter (3 to 6 %) by more, and
     nobody would act on it."""
 
-    deviations: float = 5.0
-    """Standard errors by which a component must differ. 1,024 ranks are compared at once and the error is estimated
-    from few iterations, so the usual three would blame someone in most profiles."""
+    chance: float = 1e-4
+    """Chance that a profile of a healthy job names somebody, all its ranks and groups taken together. A job is profiled
+    some hundred times at most."""
+
+    natural: float = 0.01
+    """Standard deviation by which healthy components of one make differ for good, relative."""
 
     steady: float = 0.75
     """Share of the iterations in which a slow rank must be slower than its equals. Ragged sequences make every rank

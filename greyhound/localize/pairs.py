@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from greyhound.localize.clocks import Clocks
 from greyhound.localize.groups import Group
 from greyhound.localize.model import RankProfile
-from greyhound.localize.table import GROUP, RECV, SEND, Calls, Floats, Ints
+from greyhound.localize.table import GROUP, RECV, SEND, Calls, Floats, Ints, calls_for_each
 
 DOWN, UP, BOTH = 1, 2, 3
 """From the lower to the higher place in the communicator, the other way, or both in one bracket."""
@@ -23,7 +23,8 @@ _LAGS = range(-4, 5)  # calls that one side may have more at either edge of the 
 
 @dataclass(frozen=True)
 class Brackets:
-    """One row a bracket of one rank with one peer. `way` is DOWN, UP or BOTH; seconds since the table's base."""
+    """One row a bracket of one rank with one peer. `way` is DOWN, UP or BOTH; seconds since the
+    table's base; `made`: calls of this kind for each that is known."""
 
     rank: Ints
     other: Ints
@@ -32,6 +33,7 @@ class Brackets:
     bytes: Ints
     start: Floats
     end: Floats
+    made: Floats
 
     def where(self, rows: NDArray[np.bool_] | Ints) -> "Brackets":
         """Some of the rows."""
@@ -40,10 +42,11 @@ class Brackets:
 
 @dataclass(frozen=True)
 class PairTransfers:
-    """Transfers of one pair: seconds and class (way, bytes) of each."""
+    """Transfers of one pair: seconds and class (way, bytes) of each; `made`: how many there were for each of these."""
 
     seconds: Floats
     classes: list[tuple[int, int]]
+    made: float
 
 
 def _peers(calls: Calls, groups: dict[int, Group]) -> tuple[Ints, NDArray[np.bool_]]:
@@ -67,11 +70,12 @@ def brackets_of(calls: Calls, groups: dict[int, Group]) -> Brackets:
     """The brackets in which a rank exchanges with one known peer only; others say nothing about one link."""
     mine = calls.where(np.isin(calls.op, (SEND, RECV, GROUP)))
     other, lower = _peers(mine, groups)
+    made = calls_for_each(mine)
     order = np.lexsort((mine.end, mine.start, mine.rank))
     mine, other, lower = mine.where(order), other[order], lower[order]
     if len(mine) == 0:
         nothing = np.empty(0, dtype=np.int64)
-        return Brackets(nothing, nothing, nothing > 0, nothing, nothing, np.empty(0), np.empty(0))
+        return Brackets(nothing, nothing, nothing > 0, nothing, nothing, *(np.empty(0) for _ in range(3)))
     same = (np.diff(mine.rank) == 0) & (np.diff(mine.start) == 0) & (np.diff(mine.end) == 0)
     first = np.flatnonzero(np.r_[True, ~same])
     sends = np.add.reduceat((mine.op == SEND).astype(np.int64), first)
@@ -81,9 +85,8 @@ def brackets_of(calls: Calls, groups: dict[int, Group]) -> Brackets:
     way = np.where((sends > 0) == (receives > 0), BOTH, alone)
     size = np.add.reduceat(mine.bytes, first)
     rows = first[one_peer]
-    return Brackets(
-        mine.rank[rows], other[rows], lower[rows], way[one_peer], size[one_peer], mine.start[rows], mine.end[rows]
-    )
+    times = (mine.start[rows], mine.end[rows], made[order][rows])
+    return Brackets(mine.rank[rows], other[rows], lower[rows], way[one_peer], size[one_peer], *times)
 
 
 def _nearest(one: Floats, other: Floats) -> tuple[Ints, Ints]:
@@ -98,6 +101,15 @@ def _nearest(one: Floats, other: Floats) -> tuple[Ints, Ints]:
     to, back = near(one, other), near(other, one)
     mutual = back[to] == np.arange(len(one))
     return np.flatnonzero(mutual), to[mutual]
+
+
+def _close(apart: Floats, ends: Floats) -> NDArray[np.bool_]:
+    """Whether ends differ from one another as most do: by less than calls usually follow on each other."""
+    if len(apart) == 0:
+        return np.empty(0, dtype=bool)
+    usual = float(np.median(np.diff(np.sort(ends)))) if len(ends) > 1 else np.inf
+    near: NDArray[np.bool_] = np.abs(apart - np.median(apart)) <= usual / 2
+    return near
 
 
 def _in_order(one: Floats, other: Floats) -> tuple[Ints, Ints]:
@@ -148,8 +160,11 @@ def _match(
         shift = clocks.offset_s.get(nodes[0], 0.0) - clocks.offset_s.get(nodes[1], 0.0)
         mine, theirs = _nearest(one.end - shift, other.end)
     else:
+        shift = 0.0
         mine, theirs = _in_order(one.end, other.end)
-    agree = one.way[mine] == other.way[theirs]
+    apart = one.end[mine] - shift - other.end[theirs]
+    agree = (one.way[mine] == other.way[theirs]) & _close(apart, one.end)
     mine, theirs = mine[agree], theirs[agree]
     seconds = np.minimum(one.end[mine] - one.start[mine], other.end[theirs] - other.start[theirs])
-    return PairTransfers(seconds, list(zip(one.way[mine].tolist(), one.bytes[mine].tolist(), strict=True)))
+    made = float(one.made.sum()) / max(len(mine), 1)
+    return PairTransfers(seconds, list(zip(one.way[mine].tolist(), one.bytes[mine].tolist(), strict=True)), made)

@@ -1,5 +1,6 @@
 """Channels whose transfers take longer: than comparable ones, or than their own in the reference."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -7,18 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from greyhound.localize.limits import Limits
-from greyhound.localize.stats import others_low_median
+from greyhound.localize.stats import hardly_by_chance, others_low_median
 from greyhound.localize.transfer import Channel, Class, Timing
 
 
 @dataclass(frozen=True)
 class Slower:
-    """By how much a channel's transfers of an iteration exceed what they should take. `ways`: which classes did."""
+    """By how much a channel's transfers of an iteration exceed what they should take. `certainty`: the
+    excess over what chance may do (1: just beyond that); `slow_classes`: which transfers did."""
 
     channel: Channel
     excess_s: float
     ratio: float
-    deviations: float
+    certainty: float
     slow_classes: tuple[Class, ...]
     than: str
 
@@ -27,28 +29,31 @@ class Slower:
         return (
             self.ratio >= limits.transfer_ratio
             and self.excess_s >= limits.iteration_share * iteration_s
-            and self.deviations >= limits.deviations
+            and self.certainty >= 1.0
         )
 
+
+_FREEDOM = 10.0  # of the estimated spreads: a channel has some calls of each class
 
 Base = dict[Class, tuple[float, float]]
 """What a class should take, and the error of that, in seconds."""
 
 
-def _slower(channel: Channel, base: Base, than: str, limits: Limits) -> Slower | None:
+def _slower(channel: Channel, base: Base, than: str, hardly: float, limits: Limits) -> Slower | None:
     should = took = variance = 0.0
     slow = []
     for key, (base_s, error_s) in base.items():
         timing = channel.timings[key]
         should += base_s * timing.per_iteration
-        took += timing.median_s * timing.per_iteration
+        took += timing.level_s * timing.per_iteration
         variance += (timing.per_iteration * float(np.hypot(timing.error_s, error_s))) ** 2
-        if timing.median_s >= limits.transfer_ratio * base_s:
+        if timing.level_s >= limits.transfer_ratio * base_s:
             slow.append(key)
     if should <= 0 or variance <= 0:
         return None
     excess = took - should
-    return Slower(channel, excess, took / should, excess / variance**0.5, tuple(slow), than)
+    deviation = math.sqrt(variance + (limits.natural * should) ** 2)
+    return Slower(channel, excess, took / should, excess / (deviation * hardly), tuple(slow), than)
 
 
 def against_equals(channels: Sequence[Channel], limits: Limits) -> list[Slower]:
@@ -57,7 +62,7 @@ def against_equals(channels: Sequence[Channel], limits: Limits) -> list[Slower]:
     for (_, key), rows in _by_class(channels).items():
         if len(rows) > 1:
             timings = [channels[row].timings[key] for row in rows]
-            base = others_low_median(np.array([timing.median_s for timing in timings]))
+            base = others_low_median(np.array([timing.level_s for timing in timings]))
             error = float(np.median([timing.error_s for timing in timings]))
             for row, seconds in zip(rows, base.tolist(), strict=True):
                 bases[row][key] = (seconds, error)
@@ -73,7 +78,10 @@ def _by_class(channels: Sequence[Channel]) -> dict[tuple[Hashable, Class], list[
 
 
 def _all_slower(channels: Sequence[Channel], bases: list[Base], than: str, limits: Limits) -> list[Slower]:
-    found = (_slower(channel, base, than, limits) for channel, base in zip(channels, bases, strict=True) if base)
+    hardly = hardly_by_chance(_FREEDOM, len(channels), limits)
+    found = (
+        _slower(channel, base, than, hardly, limits) for channel, base in zip(channels, bases, strict=True) if base
+    )
     return [slower for slower in found if slower is not None]
 
 
@@ -91,5 +99,5 @@ def against_reference(
     bases: list[Base] = []
     for channel in channels:
         earlier = known.get(name(channel), {})
-        bases.append({key: (earlier[key].median_s, earlier[key].error_s) for key in channel.timings if key in earlier})
+        bases.append({key: (earlier[key].level_s, earlier[key].error_s) for key in channel.timings if key in earlier})
     return _all_slower(channels, bases, "reference", limits)

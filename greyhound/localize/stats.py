@@ -1,43 +1,64 @@
-"""Robust levels and errors of few values."""
+"""Robust levels of few values, and how far a level may be off by chance."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import stdtrit
 
-from greyhound.localize.limits import DEFAULT
+from greyhound.localize.limits import DEFAULT, Limits
 from greyhound.localize.table import Floats
 
+_TRIMMED = 0.3  # at each end: isolated slow iterations (garbage collection, a checkpoint) are no level
+_INEFFICIENCY = 1.1  # standard error of a normal sample's trimmed mean over that of its mean
 _MAD_TO_DEVIATION = 1.4826
-_MEDIAN_INEFFICIENCY = 1.2533  # standard error of a normal sample's median over that of its mean
-_PRIOR_WEIGHT = 2.0  # iterations that the assumed spread is worth
+_PRIOR_WEIGHT = 2.0  # values that the assumed spread is worth
 
 
 def level(values: Floats) -> float:
-    """The median; NaN of nothing."""
-    return float(np.median(values)) if len(values) else float("nan")
+    """The trimmed mean; NaN of nothing."""
+    count = len(values)
+    if count == 0:
+        return math.nan
+    cut = int(_TRIMMED * count)
+    return float(np.sort(values)[cut : count - cut].mean())
 
 
-def relative_spread(values: Floats) -> float:
-    """Robust standard deviation of log values, mixed with the assumed one where there are few."""
+def spread(values: Floats) -> float:
+    """Robust standard deviation of the logs of positive values; NaN of fewer than two."""
     positive = values[values > 0]
-    if len(positive) < 2:
-        return DEFAULT.prior_spread
+    count = len(positive)
+    if count < 2:
+        return math.nan
     logs = np.log(positive)
-    spread = _MAD_TO_DEVIATION * float(np.median(np.abs(logs - np.median(logs))))
-    weight = _PRIOR_WEIGHT / (len(logs) + _PRIOR_WEIGHT)
-    return math.sqrt((1 - weight) * spread**2 + weight * DEFAULT.prior_spread**2)
+    small_sample = count / (count - 0.8)
+    return small_sample * _MAD_TO_DEVIATION * float(np.median(np.abs(logs - np.median(logs))))
 
 
-def standard_error(values: Floats) -> float:
-    """Relative standard error of the median."""
-    return _MEDIAN_INEFFICIENCY * relative_spread(values) / math.sqrt(max(len(values), 1))
+def with_prior(found: float, freedom: float) -> float:
+    """A spread that was estimated with so many degrees of freedom, mixed with the one that trainings usually have."""
+    if not freedom > 0 or math.isnan(found):
+        return DEFAULT.prior_spread
+    return math.sqrt((freedom * found**2 + _PRIOR_WEIGHT * DEFAULT.prior_spread**2) / (freedom + _PRIOR_WEIGHT))
+
+
+def error(deviation: float, count: int) -> float:
+    """Relative standard error of a level of so many values."""
+    return _INEFFICIENCY * deviation / math.sqrt(max(count, 1))
+
+
+def hardly_by_chance(freedom: float, compared: int, limits: Limits) -> float:
+    """Standard errors which, in one of so many compared healthy components, chance hardly reaches.
+
+    Student's t: spreads that are estimated from few values make large deviations likelier.
+    """
+    return float(stdtrit(freedom + _PRIOR_WEIGHT, 1.0 - limits.chance / max(compared, 1)))
 
 
 def low_median(values: Sequence[float] | Floats) -> float:
     """The median, of an even number the lower middle: components only ever get slower."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
-    return float(ordered[(len(ordered) - 1) // 2]) if len(ordered) else float("nan")
+    return float(ordered[(len(ordered) - 1) // 2]) if len(ordered) else math.nan
 
 
 def others_low_median(values: Floats) -> Floats:

@@ -86,6 +86,21 @@ def calls_of(profiles: Sequence[RankProfile]) -> Calls:
     return table if sane.all() else table.where(sane)
 
 
+def calls_for_each(calls: Calls) -> Floats:
+    """By call: how many its rank made on its communicator for each that is known; numbers that are missing were made,
+    but not timed or not sent."""
+    order = np.lexsort((calls.seq, calls.rank, calls.comm))
+    comm, rank, seq = calls.comm[order], calls.rank[order], calls.seq[order]
+    if len(order) == 0:
+        return np.empty(0)
+    first = np.flatnonzero(np.r_[True, (comm[1:] != comm[:-1]) | (rank[1:] != rank[:-1])])
+    counts = np.diff(np.r_[first, len(order)])
+    last = first + counts - 1
+    found = np.empty(len(order))
+    found[order] = np.repeat(np.maximum((seq[last] - seq[first] + 1) / counts, 1.0), counts)
+    return found
+
+
 def sane_seconds(values: Iterable[float]) -> Floats:
     """A list of an item an iteration as an array; impossible ones are NaN."""
     array = np.array(list(values), dtype=np.float64)

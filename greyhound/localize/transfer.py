@@ -15,7 +15,7 @@ from greyhound.localize.clocks import Clocks
 from greyhound.localize.groups import Group
 from greyhound.localize.model import RankProfile
 from greyhound.localize.pairs import pair_transfers
-from greyhound.localize.stats import level, standard_error
+from greyhound.localize.stats import error, level, spread, with_prior
 from greyhound.localize.table import SYMMETRIC, Calls, Floats, instances_of
 
 _FEW = 3  # transfers of a class below which it isn't compared
@@ -26,9 +26,9 @@ Class = tuple[int, int]
 
 @dataclass(frozen=True)
 class Timing:
-    """Transfers of one class on one channel: median and standard error in seconds, how many an iteration."""
+    """Transfers of one class on one channel: level and standard error in seconds, how many an iteration."""
 
-    median_s: float
+    level_s: float
     error_s: float
     per_iteration: float
 
@@ -45,7 +45,7 @@ class Channel:
     @property
     def iteration_s(self) -> float:
         """Seconds of an iteration that its transfers take."""
-        return sum(timing.median_s * timing.per_iteration for timing in self.timings.values())
+        return sum(timing.level_s * timing.per_iteration for timing in self.timings.values())
 
 
 def _iterations(profiles: Sequence[RankProfile], members: Sequence[int]) -> int:
@@ -60,8 +60,9 @@ def _timings(durations: Floats, classes: Sequence[Class], iterations: int, sampl
     for key, values in by_class.items():
         if len(values) >= _FEW:
             seconds = np.array(values)
-            median_s = level(seconds)
-            found[key] = Timing(median_s, median_s * standard_error(seconds), sampled * len(values) / iterations)
+            level_s = level(seconds)
+            deviation = with_prior(spread(seconds), len(values) - 1)
+            found[key] = Timing(level_s, level_s * error(deviation, len(values)), sampled * len(values) / iterations)
     return found
 
 
@@ -105,7 +106,7 @@ def pair_channels(
     channels = []
     for (one, other), found in pair_transfers(profiles, calls, groups, clocks).items():
         apart = profiles[one].node != profiles[other].node
-        timings = _timings(found.seconds, found.classes, _iterations(profiles, (one, other)), 1.0)
+        timings = _timings(found.seconds, found.classes, _iterations(profiles, (one, other)), found.made)
         if timings:
             channels.append(Channel((one, other), ("pair", apart), True, timings))
     return channels

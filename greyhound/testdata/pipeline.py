@@ -254,7 +254,7 @@ def _gradients(training: _Training, pipelines: _Pipelines) -> None:
                 comm = 3000 + pp * 100 + tp
                 if pipelines.buckets:
                     entry, start = np.array([pipelines.buckets[rank] for rank in ranks.tolist()]).T
-                    training.join(comm, ALL_REDUCE, GRADIENT_BYTES, ranks, entry, start, GRADIENT_S / 2)
+                    training.join(comm, ALL_REDUCE, GRADIENT_BYTES, ranks, entry, start, GRADIENT_S)
                 training.collective(comm, ALL_REDUCE, GRADIENT_BYTES, ranks, left, GRADIENT_S)
 
 
@@ -275,7 +275,7 @@ def _sharded(training: _Training, lengths: Floats) -> None:
 def _iteration(training: _Training, number: int) -> None:
     layout, conditions, rng = training.layout, training.conditions, training.rng
     everybody = np.arange(layout.ranks)
-    training.mood = np.exp(rng.normal(0.0, conditions.jitter, layout.ranks))
+    training.mood = np.exp(rng.normal(0.0, conditions.jitter / 2, layout.ranks))
     loader_s = training.loader_s * np.exp(rng.normal(0.0, 0.2, layout.ranks))
     if conditions.checkpoint_s and number % conditions.checkpoint_every == 0:
         loader_s = loader_s + conditions.checkpoint_s * np.exp(rng.normal(0.0, 0.05, layout.ranks))
