@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from greyhound.cli import trace_record
+from greyhound.cli import trace_export, trace_record
 from greyhound.trace.dump import DumpWriter
 from greyhound.trace.ring import Ring, RingError
 
 
 @click.group("trace")
 def command() -> None:
-    """Keep the recorded calls of ranks in files, for `greyhound detect`."""
+    """Keep the recorded calls of ranks in files, for `greyhound detect` and timelines."""
 
 
 @command.command("dump")
@@ -41,3 +41,4 @@ def dump(ring: Path, output: Path) -> None:
 
 
 command.add_command(trace_record.command)
+command.add_command(trace_export.command)
