@@ -190,10 +190,13 @@ def _events(timeline: _Timeline, read: Callable[[Path], Dump | None]) -> Iterato
         comms = comm_words(dump.comms, role_of)
         shift_ns = timeline.clocks[row.clock].shift_ns - timeline.base_ns
         spot = Spot(pids[key], len(ranks) * TRACKS_A_RANK + 1, _label(row), shift_ns)
-        rank, seen = ranks.get(row.process) or (RankTimeline(spot, comms), 0)
-        records = dump.records[dump.records["commit"] > seen]  # a ring that was recorded twice
-        yield from _of_rank(rank, row, dump, records)
-        ranks[row.process] = rank, max(seen, int(dump.records["commit"].max()))
+        records, last = dump.records, int(dump.records["commit"].max())
+        if row.process not in ranks:
+            ranks[row.process] = RankTimeline(spot, comms), last
+        else:  # recorded twice
+            records = records[records["commit"] > ranks[row.process][1]]
+            ranks[row.process] = ranks[row.process][0], max(last, ranks[row.process][1])
+        yield from _of_rank(ranks[row.process][0], row, dump, records)
 
 
 def _of_rank(rank: RankTimeline, row: Surveyed, dump: Dump, records: Any) -> Iterator[str]:
@@ -272,7 +275,8 @@ def command(inputs: tuple[str, ...], output: Path | None, run: str | None, recor
         output = output or Path(f"{wanted.name}.trace.json.gz")
         _write_to(output, timeline, files.read)
         calls = sum(row.calls for row in rows)
-        text = f"{calls:,} calls of {len({row.process for row in rows})} ranks; open it in https://ui.perfetto.dev"
+        ranks = len({row.process for row in rows})
+        text = f"{calls:,} calls of {ranks} rank{'s' * (ranks != 1)}; open it in https://ui.perfetto.dev"
         click.echo(f"{click.format_filename(output)}: {text}")
     for row in {row.clock: row for row in rows}.values():
         if len(clocks) > 1:

@@ -58,7 +58,7 @@ def check(dump: Dump) -> None:
     """DumpError where it names no process, or times that no clock shows."""
     for name, kind in _NEEDED.items():
         value = dump.facts.get(name)
-        if not isinstance(value, kind) or (isinstance(value, int) and not -1 <= value < _LAST_NS):
+        if type(value) is not kind or (isinstance(value, int) and not -1 <= value < _LAST_NS):
             raise DumpError(f"a damaged dump (its fact {name!r} is {value!r}); record it again")
     if len(dump.records) and int(dump.records["t_ns"].max()) >= _LAST_NS:
         raise DumpError("a damaged dump (impossible times); record it again")

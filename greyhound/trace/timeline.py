@@ -68,16 +68,17 @@ class RankTimeline:
     def iterations(self, ends: Iterable[tuple[int, int, int]]) -> Iterator[str]:
         """(number, end, how long; ns) each, in order."""
         tid = self.spot.first_tid
-        begun = False
-        last_ns = 0
         for number, end_ns, took_ns in ends:
-            start_ns = max(end_ns - took_ns + self.spot.shift_ns, last_ns)
-            last_ns = max(end_ns + self.spot.shift_ns, start_ns)
-            if not begun:
-                begun = True
+            until_ns = self._until_ns.get(tid, 0)
+            start_ns = max(end_ns - took_ns + self.spot.shift_ns, until_ns)
+            length_ns = end_ns + self.spot.shift_ns - start_ns
+            if length_ns <= 0:  # recorded twice
+                continue
+            if tid not in self._until_ns:
                 yield from self._name(tid, "iterations")
+            self._until_ns[tid] = start_ns + length_ns
             head = f'"name":"iteration {number}","cat":"iteration"'
-            yield slice_event(head, self.spot.pid, tid, start_ns, last_ns - start_ns, f'"seconds":{took_ns / 1e9:.6f}')
+            yield slice_event(head, self.spot.pid, tid, start_ns, length_ns, f'"seconds":{took_ns / 1e9:.6f}')
 
     def gaps(self, at_ns: Iterable[int]) -> Iterator[str]:
         """Moments (ns) before which calls were lost."""
