@@ -139,7 +139,8 @@ class Tracker:
         length, middle = found
         history = [*self._earlier, *recent]
         kept = [row.excess for row in history]
-        slow = history[onset(kept, length, middle, self._opens_at, self._baseline.spread) :]
+        spread, error = self._baseline.spread, self._baseline.median_error(1)
+        slow = history[onset(kept, length, middle, self._opens_at, spread, error) :]
         # The median of the window, not of all since the onset: what rose slowly is as slow as it is now.
         slow_s = healthy_s * math.exp(middle)
         opened = Opened(slow[0].iteration, sample.iteration, healthy_s, slow_s, slow_s / healthy_s)

@@ -88,7 +88,7 @@ def test_ramp_is_found_about_when_it_crosses_the_threshold(length):
     series[300 + length :] *= 1.3
     crossing = 300 + length // 3
     (only,) = opened(series)
-    assert abs(only.onset - crossing) <= 10
+    assert -16 <= only.onset - crossing <= 5  # each iteration on the way there is right
     assert only.reported <= crossing + 15
     assert only.slowdown >= 1.1
 
