@@ -57,10 +57,10 @@ class Done:
 
     def as_json(self) -> dict[str, Any]:
         """The object of docs/interfaces.md 8."""
-        if self.analysis is None:
-            return {"file": self.file, "error": self.error}
-        row = {"file": self.file} | self.analysis.as_json()
-        return row | {"skipped": self.skipped} if self.skipped else row
+        row: dict[str, Any] = {"file": self.file}
+        row |= {"error": self.error} if self.analysis is None else self.analysis.as_json()
+        row |= {"skipped": self.skipped} if self.skipped else {}
+        return row | ({"warnings": self.warnings} if self.warnings else {})
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def command(
 
     FILE is a table with the columns iteration,seconds (.csv or .csv.gz; - for standard input), or a ring recorded by
     `greyhound trace`. Exit code 0, with or without findings; 1: a file couldn't be read, the others are done;
-    3: no file had data.
+    3: all could be read, but none had data.
     """
     options = _Options(method, threshold, warmup, keep_trail=plot is not None)
     if plot is not None:
@@ -114,10 +114,10 @@ def command(
 
 
 def _exit(all_done: list[Done]) -> None:
-    if not any(done.analysis for done in all_done):
-        raise click.exceptions.Exit(NO_DATA)
     if any(done.error and not done.empty for done in all_done):
         raise click.exceptions.Exit(SOME_UNREADABLE)
+    if not any(done.analysis for done in all_done):
+        raise click.exceptions.Exit(NO_DATA)
 
 
 def _analyse(name: str, options: _Options, progress: Progress | None) -> Done:

@@ -4,8 +4,9 @@ What is read is decided row by row, and never from rows that come later:
 
 - the first line that isn't empty names the columns, in any order and among others; where it is numbers, there are two
   columns, iteration and seconds. Columns end with a comma, a semicolon or a tab, whichever that line uses first.
-- skipped, counted and told with their lines: a row with another number of columns, without a whole number as its
-  iteration, or with a time that is no number from 1e-9 to 1e9 (empty, text, NaN, zero, negative, infinite)
+- skipped, counted and told with their lines: a row with another number of columns, without a whole number from 0 to
+  2^63 - 1 as its iteration (beyond 2^53 only digits are exact: no point, no exponent), or with a time that is no number
+  from 1e-9 to 1e9 (empty, text, NaN, zero, negative, infinite)
 - an iteration that isn't above the last one is skipped, too. If ten rows in a row lie below but rise among themselves,
   the training began anew: they are taken, and what comes before them is another run.
 - empty lines and lines that begin with # are nothing. Byte order mark and any line ends are accepted.
@@ -28,7 +29,9 @@ _EXAMPLES = 3
 _SEPARATORS = ",;\t"
 _COLUMNS = ("iteration", "seconds")
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_LARGEST_ITERATION = 2**53  # JSON readers keep whole numbers up to here
+_LARGEST_ITERATION = 2**63 - 1  # nanoseconds since 1970 are among them
+_LARGEST_EXACT_FLOAT = 2**53
+_MOST_DIGITS = 19
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -209,9 +212,15 @@ def _number(text: str, what: str) -> float:
 
 
 def _iteration(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+        number = int(text)
+        if number <= _LARGEST_ITERATION:
+            return number
     value = _number(text, "iteration")
-    if not (math.isfinite(value) and value == int(value) and 0 <= value <= _LARGEST_ITERATION):
+    if not (math.isfinite(value) and value == int(value) and value >= 0):
         raise _BadRowError(f"iteration {text[:40]} is not a whole number from 0")
+    if value > _LARGEST_EXACT_FLOAT:
+        raise _BadRowError(f"iteration {text[:40]} is too large; write digits only, {_LARGEST_ITERATION} at most")
     return int(value)
 
 

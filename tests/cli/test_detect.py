@@ -136,7 +136,19 @@ def test_many_bad_rows_are_counted_in_one_warning(tmp_path):
     assert "220 rows skipped (line 3: 1 columns, expected 2; line 5: " in done.stderr
 
 
-@pytest.mark.parametrize("bad", ["1.5", "-1", "nan", "", "1e40", "x"])
+BAD_ITERATIONS = {
+    "1.5": "iteration 1.5 is not a whole number from 0",
+    "-1": "iteration -1 is not a whole number from 0",
+    "nan": "iteration nan is not a whole number from 0",
+    "": "no iteration",
+    "x": "'x' is not a number",
+    "1e40": "iteration 1e40 is too large; write digits only, 9223372036854775807 at most",
+    "1e18": "iteration 1e18 is too large; write digits only, 9223372036854775807 at most",
+    "9223372036854775808": "iteration 9223372036854775808 is too large",
+}
+
+
+@pytest.mark.parametrize("bad", BAD_ITERATIONS)
 def test_an_iteration_is_a_whole_number(tmp_path, bad):
     rows = rows_of(STEP)
     rows.insert(50, f"{bad},0.5")
@@ -145,6 +157,21 @@ def test_an_iteration_is_a_whole_number(tmp_path, bad):
     found = answer(path)
     check_step(found)
     assert found["skipped"] == 1
+    assert f"1 row skipped (line 52: {BAD_ITERATIONS[bad]}" in found["warnings"][0]
+
+
+@pytest.mark.parametrize("method", ["full", "bocdv", "bocd", "window"])
+def test_iterations_may_be_nanoseconds_since_1970(tmp_path, method):
+    first = 1_764_590_400_000_000_000
+    path = tmp_path / "large.csv"
+    path.write_text(text_of(rows_of(STEP, first)))
+    (line,) = detect("--json", "--method", method, path).stdout.splitlines()
+    found = json.loads(line)
+    assert found["n"] == len(STEP) and "skipped" not in found
+    episode = found["episodes"][0]
+    assert isinstance(episode["onset"], int) and first + 90 <= episode["onset"] <= first + 125
+    if method == "full":
+        assert abs(episode["onset"] - first - 100) <= 1 and abs(episode["end"] - first - 160) <= 2
 
 
 def test_repeated_and_misplaced_iterations_are_skipped(tmp_path):
@@ -186,7 +213,7 @@ def test_refused_with_file_line_and_mend_while_the_others_are_done(tmp_path, goo
     first, second = (json.loads(line) for line in detect("--json", path, good, code=1).stdout.splitlines())
     assert first["file"] == str(path) and expected in first["error"]
     check_step(second)
-    assert expected in detect(path, code=3).stderr
+    assert expected in detect(path, code=1).stderr
 
 
 EMPTY = {
@@ -201,9 +228,12 @@ EMPTY = {
 def test_no_data_is_an_answer_of_its_own(tmp_path, good, kind):
     path = tmp_path / "empty.csv"
     path.write_bytes(EMPTY[kind])
-    assert answer(path, code=3) == {"file": str(path), "error": "no data"}
+    expected = {"file": str(path), "error": "no data"}
+    if kind == "bad rows":
+        expected |= {"skipped": 1, "warnings": ["1 row skipped (line 2: 'x' is not a number)"]}
+    assert answer(path, code=3) == expected
     first, second = (json.loads(line) for line in detect("--json", path, good).stdout.splitlines())
-    assert first == {"file": str(path), "error": "no data"}
+    assert first == expected
     check_step(second)
 
 
@@ -213,8 +243,15 @@ def test_missing_files_and_folders_are_told_and_the_others_done(tmp_path, good):
     assert rows[0]["error"] == "No such file or directory"
     assert "a directory" in rows[1]["error"] and "*.csv" in rows[1]["error"]
     check_step(rows[2])
-    detect(tmp_path / "absent.csv", code=3)
-    detect("x" * 5000, code=3)
+    detect(tmp_path / "absent.csv", code=1)
+    detect("x" * 5000, code=1)
+
+
+def test_a_file_that_is_missing_is_told_from_files_without_data(tmp_path):
+    empty = tmp_path / "empty.csv"
+    empty.write_bytes(EMPTY["header only"])
+    detect(empty, empty, code=3)
+    detect(empty, tmp_path / "absent.csv", code=1)
 
 
 def test_gzip_that_is_cut_off_gives_what_can_be_read(tmp_path):
@@ -222,8 +259,10 @@ def test_gzip_that_is_cut_off_gives_what_can_be_read(tmp_path):
     path = tmp_path / "cut.csv.gz"
     path.write_bytes(packed[: len(packed) // 2])
     done = detect("--json", path)
-    assert 0 < json.loads(done.stdout)["n"] < 220 * 40
+    found = json.loads(done.stdout)
+    assert 0 < found["n"] < 220 * 40
     assert "cut off or damaged after line" in done.stderr
+    assert "cut off or damaged after line" in found["warnings"][-1]  # for whoever reads standard output alone
 
 
 def test_gzip_that_is_damaged_is_no_traceback(tmp_path):
