@@ -174,7 +174,8 @@ def attempts(
 
 
 def _joined(runs: list[JobRun], records: list[StepRecord], problems: list[str]) -> Iterator[Attempt]:
-    runs.sort(key=lambda run: (run.start_s is None, run.start_s or 0.0, run.submit_s or 0.0))
+    if len(runs) > 1:
+        runs.sort(key=lambda run: (run.start_s is None, run.start_s or 0.0, run.submit_s or 0.0))
     before = _unseen(runs, records)
     for place, run in enumerate(runs):
         steps = tuple(record for record in records if record.name.restart == place + before)

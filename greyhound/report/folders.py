@@ -1,6 +1,5 @@
 """Finds and reads the records of jobs below record directories, without trusting who wrote them."""
 
-import io
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -10,7 +9,7 @@ from greyhound.control.events import MOST_BYTES
 from greyhound.control.files import open_to_read
 from greyhound.control.names import StepName
 from greyhound.control.status import FILE, read_status
-from greyhound.report.records import StepRecord, read_log, replay
+from greyhound.report.records import Replay, StepRecord, read_log, replay
 
 EVENTS = "events.jsonl"
 UNREADABLE = "unreadable"
@@ -24,14 +23,14 @@ def read_step(folder: str | Path, name: StepName, running: bool = False) -> Step
     """The record in a run's folder; None where there is no event log. What can't be read is in ``problems``."""
     path = f"{folder}/{EVENTS}"
     try:
-        with os.fdopen(open_to_read(path), "rb", buffering=0) as file:
-            facts = os.fstat(file.fileno())
+        fd = open_to_read(path)
+        try:
+            facts = os.fstat(fd)
             if facts.st_size > _READ_BYTES:
                 return _unreadable(name, f"{path}: {facts.st_size >> 20} MiB, no log of ours is that long")
-            if facts.st_size < _AT_ONCE_BYTES:
-                state, problems = read_log(file.read())
-            else:
-                state, problems = replay(line.decode(errors="replace") for line in io.BufferedReader(file))
+            state, problems = _read(fd, facts.st_size)
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -39,6 +38,17 @@ def read_step(folder: str | Path, name: StepName, running: bool = False) -> Step
     if not state.ended:
         state.heard(read_status(Path(folder, FILE), facts.st_uid) or {})
     return state.record(name, facts.st_uid, running, (f"{path}: {problem}" for problem in problems))
+
+
+def _read(fd: int, size_bytes: int) -> tuple[Replay, list[str]]:
+    """What a log says that is open; a long one isn't held whole."""
+    if size_bytes < _AT_ONCE_BYTES:
+        content = os.read(fd, size_bytes)
+        if len(content) == size_bytes:
+            return read_log(content)
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        return replay(line.decode(errors="replace") for line in file)
 
 
 def _unreadable(name: StepName, problem: str) -> StepRecord:

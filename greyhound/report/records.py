@@ -3,7 +3,6 @@
 Records are their users' files: whatever stands in them, a report over many jobs must be able to print it.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,9 +15,9 @@ from greyhound.report.verdicts import verdict_details
 
 NODE_LIST_LETTERS = 65_536
 _HEAD = b'{"v":%d,' % VERSION
+_KIND = b'"kind":"'
 _END = b'"kind":"end"'
-_NOT_OVERTAKEN = re.compile(rb'"kind":"(?:end|start|verdict|fail_stop|action)"')
-_KIND_BEFORE = 300  # bytes: an event of ours names its kind before its data
+_NOT_OVERTAKEN = (b'end"', b'start"', b'verdict"', b'fail_stop"', b'action"')
 STILL_OPEN = "open at the record's last word"
 
 
@@ -49,8 +48,7 @@ class EpisodeRecord(NamedTuple):
     actions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class StepRecord:
+class StepRecord(NamedTuple):
     """A run of a step; ``state`` is ended, running or killed (no last word), ``problems`` what couldn't be read."""
 
     name: StepName
@@ -203,21 +201,21 @@ class Replay:
 def read_log(content: bytes) -> tuple[Replay, list[str]]:
     """`replay` of a log held whole. Of one whose last line is its `end`, which says most, only those lines are parsed
     that add to it, and those that look damaged."""
-    lines = content.split(b"\n")
-    while lines and not lines[-1].strip():
-        lines.pop()
-    end = parse_event(lines[-1].decode(errors="replace")) if lines and _END in lines[-1] else None
+    lines = content.rstrip()
+    before, _, last = lines.rpartition(b"\n")
+    end = parse_event(last.decode(errors="replace")) if _END in last else None
     if end is None or end.get("v") != VERSION or not isinstance(end.get("data"), dict):
-        return replay(line.decode(errors="replace") for line in lines)
-    state, problems = replay(line.decode(errors="replace") for line in lines[:-1] if not _is_overtaken(line))
+        return replay(content.decode(errors="replace").split("\n"))
+    telling = (line for line in before.split(b"\n") if not _is_overtaken(line))
+    state, problems = replay(line.decode(errors="replace") for line in telling)
     state.take(end)
     return state, problems
 
 
 def _is_overtaken(line: bytes) -> bool:
-    return (
-        line.startswith(_HEAD) and line.endswith(b"}") and _NOT_OVERTAKEN.search(line, len(_HEAD), _KIND_BEFORE) is None
-    )
+    """By an `end` behind it; an event of ours names its kind before anything that is its users'."""
+    at = line.find(_KIND) + len(_KIND)
+    return line.startswith(_HEAD) and line.endswith(b"}") and not line.startswith(_NOT_OVERTAKEN, at)
 
 
 def replay(lines: Iterable[str]) -> tuple[Replay, list[str]]:

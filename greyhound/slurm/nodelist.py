@@ -9,6 +9,7 @@ MAX_NODES = 65_536
 
 _PIECE = re.compile(r"([^\[\],\s]*)(?:\[([^\[\]]*)\])?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_SIMPLE = re.compile(r"([A-Za-z0-9_.-]+)\[(\d{1,9})-(\d{1,9})\]", re.ASCII)  # most lists of a site
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.ASCII | re.DOTALL)
 _MAX_DIGITS = 18
 
@@ -19,6 +20,10 @@ class NodeListError(ValueError):
 
 def expand(text: str, limit: int = MAX_NODES) -> list[str]:
     """Names in the list's order, duplicates kept once; NodeListError if malformed or more than `limit` names."""
+    simple = _SIMPLE.fullmatch(text)
+    if simple and 0 <= int(simple[3]) - int(simple[2]) < limit:
+        width = len(simple[2])
+        return [f"{simple[1]}{number:0{width}}" for number in range(int(simple[2]), int(simple[3]) + 1)]
     names: dict[str, None] = {}
     for part in _split(text):
         for name in _expand_part(part, limit):

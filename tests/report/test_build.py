@@ -86,7 +86,7 @@ def test_a_clock_that_is_off_changes_no_run():
 
 
 def test_a_killed_record_is_told_and_counted():
-    (row,) = join([run(state="CANCELLED")], [replace(step(episodes=[episode()]), state="killed")])
+    (row,) = join([run(state="CANCELLED")], [step(episodes=[episode()])._replace(state="killed")])
     totals = Totals()
     totals.add(row)
     assert (row.record, totals.killed, totals.monitored) == ("killed", 1, 1)

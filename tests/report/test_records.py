@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -266,7 +265,7 @@ def test_a_strangers_folder_hides_no_record(tmp_path):
     write(tmp_path / "open" / "77" / "0.0")
     write(tmp_path / "home" / "77" / "0.0")
     steps = steps_of([tmp_path / "open", tmp_path / "home"], "77")
-    one, other = (replace(step, owner_uid=uid) for step, uid in zip(steps, (1, 2), strict=True))
+    one, other = (step._replace(owner_uid=uid) for step, uid in zip(steps, (1, 2), strict=True))
     (attempt,) = attempts(by_job([run(raw_id="77")]), lambda job, running: [one, other], lambda user: 2)
     assert attempt.steps == (other,)
 
