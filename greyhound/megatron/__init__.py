@@ -7,6 +7,6 @@ Without `--greyhound` it does nothing but answer the even split. Needs the stand
 """
 
 from greyhound.megatron.batches import Batches, Share
-from greyhound.megatron.plugin import Run, attach
+from greyhound.megatron.plugin import Run, attach, even
 
-__all__ = ["Batches", "Run", "Share", "attach"]
+__all__ = ["Batches", "Run", "Share", "attach", "even"]

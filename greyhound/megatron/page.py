@@ -1,4 +1,4 @@
-"""The hook's control page in this process: a plan comes in, a report goes out. Shared memory only, no file or socket."""
+"""The hook's control page in this process: a plan comes in, a report goes out. Shared memory only, no socket."""
 
 import ctypes
 import json

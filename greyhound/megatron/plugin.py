@@ -149,6 +149,15 @@ def attach(model_chunks: Any, num_microbatches: int, config: Any = None, control
     return run
 
 
+def even(num_microbatches: int) -> Run:
+    """The handle of a training that doesn't want to follow plans: the even split for ever."""
+    from megatron.core import parallel_state as state
+
+    replicas = int(state.get_data_parallel_world_size())
+    layout = plans.Layout(replicas, num_microbatches * replicas)
+    return Run(layout, int(state.get_data_parallel_rank()), None, "not asked for")
+
+
 def _agree_on_activity(why: str) -> str:
     """Why nothing can change, empty if all ranks can: a rank alone in an agreement would wait for ever."""
     import torch.distributed as dist

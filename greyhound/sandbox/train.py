@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import greyhound.megatron as gm
 from greyhound.sandbox import checkpoint, data, ranks, world
 from greyhound.sandbox.option_types import positive
 from greyhound.sandbox.slowed import Slowed
@@ -43,6 +44,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--overlap", action="store_true", help="reduce gradients while the backward pass runs")
     checkpoint.add_options(parser)
     data.add_options(parser)
+    parser.add_argument(
+        "--plugin", action="store_true", help="follow greyhound's plans of micro-batches"
+    )
     parser.add_argument("--json-log", type=Path, metavar="FILE", help="one JSON object an iteration, appended")
     parser.add_argument(
         "--backend", choices=("greyhound", "gloo"), default="greyhound", help="gloo: without the stand-in and its time"
@@ -70,15 +74,18 @@ def check_world(options: argparse.Namespace, world_size: int) -> int:
     return int(world_size // inner)
 
 
-def mean_loss(losses: list[Any]) -> float:
-    """Mean over micro-batches and data-parallel replicas, on the last pipeline stage; NaN on the others."""
+def mean_loss(losses: list[Any], weight: float) -> float:
+    """Mean over micro-batches and data-parallel replicas, on the last pipeline stage; NaN on the others.
+
+    `weight` is this replica's: its share of the micro-batches against the even one.
+    """
     import torch
     import torch.distributed as dist
     from megatron.core import parallel_state
 
     if not losses:
         return float("nan")
-    mean = torch.stack(losses).mean()
+    mean = torch.stack(losses).mean() * weight
     dist.all_reduce(mean, group=parallel_state.get_data_parallel_group())
     return float(mean) / int(parallel_state.get_data_parallel_world_size())
 
@@ -90,29 +97,29 @@ def train_step(
     iteration: int,
     device: world.Device,
     reader: data.Reader,
+    plan: gm.Run,
 ) -> float:
     """One iteration (numbered from 1); returns the loss, NaN where this rank hasn't the last pipeline stage."""
-    from megatron.core import parallel_state
     from megatron.core.pipeline_parallel import get_forward_backward_func
 
     from greyhound.sandbox import device_time, model
 
-    replicas = parallel_state.get_data_parallel_world_size()
-    place = (iteration - 1) * replicas + parallel_state.get_data_parallel_rank()
+    count = plan.begin()
+    first = (iteration - 1) * plan.layout.total + plan.share.first
     training.model.zero_grad_buffer()
     training.optimizer.zero_grad()
     losses = get_forward_backward_func()(
         forward_step_func=model.forward_step,
-        data_iterator=reader.batches(place * options.micro_batches, options.micro_batches),
+        data_iterator=reader.batches(first, count),
         model=[training.model],
-        num_microbatches=options.micro_batches,
+        num_microbatches=count,
         seq_length=shape.sequence,
         micro_batch_size=shape.micro_batch,
         forward_only=False,
     )
     device.enqueue(device_time.OPTIMIZER_SHARE * device.layer_s)
     training.optimizer.step()
-    loss = mean_loss(losses)
+    loss = mean_loss(losses, plan.weight)
     device.synchronize()
     return loss
 
@@ -135,6 +142,7 @@ def run(options: argparse.Namespace, me: ranks.RankEnvironment, log: TextIO | No
     model.initialize_parallel(parallelism, options.seed)
     shape = model.GptShape(options.layers)
     training = model.build(shape, parallelism)
+    plan = gm.attach(training.model, options.micro_batches) if options.plugin else gm.even(options.micro_batches)
     slowed = Slowed(me.local_rank)
     reader = data.Reader(partial(model.micro_batch, shape, options.seed), options.seed, options.ragged, slowed)
     device_time.attach_gpt(training.model.module, device.layer_s, device.enqueue, reader.stretch)
@@ -145,9 +153,10 @@ def run(options: argparse.Namespace, me: ranks.RankEnvironment, log: TextIO | No
     report = world.Report(options.steps, me.rank == me.world_size - 1, log)
     report.say(announce(options, check_world(options, me.world_size), modelled.total_s))
     for number in range(1, options.steps + 1):
-        report.iteration(number, train_step(training, shape, options, number, device, reader))
+        report.iteration(number, train_step(training, shape, options, number, device, reader, plan))
         if options.checkpoint_every and number % options.checkpoint_every == 0:
             checkpoint.save_shard(training.model.module.state_dict(), options.checkpoint_dir, me.rank, slowed)
+    plan.finish()
     report.summary(modelled.total_s)
 
 
