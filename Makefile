@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON_VENV := $(VENV)/bin/python
 C_SOURCES = $(shell git ls-files '*.c' '*.h' '*.cpp' 2>/dev/null)
 
-.PHONY: help install native demo test test-fast scenarios bench detection deb lint clean
+.PHONY: help install native demo test test-fast scenarios bench detection deb rpm test-matrix lint clean
 
 help:
 	@echo "make demo       the main job: a private Slurm cluster, a small GPT, one slow GPU, found and reported"
@@ -12,7 +12,8 @@ help:
 	@echo "make scenarios  longer matrices on one cluster start"
 	@echo "make bench      what Greyhound costs, as ratios from one run"
 	@echo "make detection  how good detection is: writes docs/detection.md anew (about four minutes)"
-	@echo "make deb        a Debian package of everything but the plugin, into dist/"
+	@echo "make deb, rpm   a package of everything but the plugin, into dist/"
+	@echo "make test-matrix  plugin, record and report on other Slurm releases, each in a Debian of its own (root, debootstrap)"
 	@echo "make lint       ruff, mypy --strict, clang-format"
 	@echo "make install    .venv and all that the above need"
 
@@ -44,6 +45,12 @@ detection: install
 
 deb:
 	@sh packaging/deb/build.sh
+
+rpm:
+	@sh packaging/rpm/build.sh
+
+test-matrix:
+	@sh scripts/test-matrix.sh $(SUITES)
 
 lint: install
 	@$(VENV)/bin/ruff check greyhound tests scripts setup.py
