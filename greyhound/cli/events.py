@@ -16,7 +16,14 @@ from greyhound.control.events import EventTail
 
 FOLLOW_S = 0.5
 NO_EVENTS = 2
-_STYLE = {"suspect": "bold red", "recovered": "green", "unmonitored": "yellow", "not_intercepted": "yellow"}
+_STYLE = {
+    "suspect": "bold red",
+    "verdict": "bold",
+    "fail_stop": "bold red",
+    "recovered": "green",
+    "unmonitored": "yellow",
+    "not_intercepted": "yellow",
+}
 
 
 def follow(path: Path, forever: bool, killed: Callable[[], str]) -> Iterator[dict[str, Any]]:

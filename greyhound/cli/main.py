@@ -10,6 +10,7 @@ COMMANDS = {
     "events": "greyhound.cli.events",
     "set": "greyhound.cli.set",
     "ab": "greyhound.cli.ab",
+    "profile": "greyhound.cli.profile",
     "inject": "greyhound.cli.inject",
     "sandbox": "greyhound.cli.sandbox",
     "collect": "greyhound.cli.collect",

@@ -19,6 +19,7 @@ STALE_S = 6.0
 RECORD_STALE_S = 45.0
 WATCH_S = 1.0
 NO_STATUS = 2
+SUSPECTS_SHOWN, NOTES_SHOWN = 3, 2
 _STYLE = {
     "tracking": "green",
     "suspect": "bold red",
@@ -105,6 +106,19 @@ def _facts(status: dict[str, Any]) -> Table:
     return table
 
 
+def _verdict(status: dict[str, Any]) -> list[Text]:
+    parts: list[Text] = []
+    verdict = status.get("verdict") or {}
+    if verdict.get("suspects") or verdict.get("episode"):
+        parts.append(Text(f"verdict {verdict['text']}", style="bold red" if verdict["suspects"] else "yellow"))
+        reasons = [reason for row in verdict["suspects"][:SUSPECTS_SHOWN] for reason in row["reasons"]]
+        notes = [f"note: {note}" for note in verdict["notes"][:NOTES_SHOWN]]
+        parts += [Text(f"        {line}") for line in reasons + notes]
+    if status.get("fail_stop"):
+        parts.append(Text(f"stopped {status['fail_stop']['text']}", style="bold red"))
+    return parts
+
+
 def render(status: dict[str, Any]) -> Group:
     """The status for people."""
     parts: list[Any] = [_head(status)]
@@ -117,6 +131,7 @@ def render(status: dict[str, Any]) -> Group:
     ]
     if not episodes:
         parts.append(Text("no fail-slow so far"))
+    parts += _verdict(status)
     parts += [Text(f"minor   {lines.minor_line(minor)}") for minor in status.get("minor") or []]
     if status.get("ab"):
         parts.append(Text(f"greyhound ab: {status['ab']['done']} of {status['ab']['windows']} windows done"))

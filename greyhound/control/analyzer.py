@@ -11,6 +11,8 @@ from greyhound.control.intercept import InterceptCheck
 from greyhound.control.limits import Cores
 from greyhound.control.link import Link
 from greyhound.control.messages import AbStop, AbWindow, Bye, IterationBatch, Set, Stop, TraceOrder
+from greyhound.control.profile_message import ProfileOrder
+from greyhound.control.profile_node import ProfileNode
 from greyhound.control.rings import RingFile, RingSearch
 from greyhound.control.trace_node import TraceNode
 from greyhound.control.watch import RankWatch, own_mode
@@ -44,10 +46,11 @@ class Analyzer:
         link: Link,
         muted_by_site: Callable[[], str] = str,
         trace: TraceNode | None = None,
+        profile: ProfileNode | None = None,
     ) -> None:
         """`muted_by_site` says why the site lets nothing be recorded now, empty where it doesn't; it never waits.
 
-        `trace` writes recordings of `greyhound trace record`.
+        `trace` writes recordings of `greyhound trace record`, `profile` makes what localisation works on.
         """
         self._rings = RingSearch(step_dir)
         self._mode = mode
@@ -57,6 +60,7 @@ class Analyzer:
         self._muted_by_site = muted_by_site
         self._ab = AbNode()
         self._trace = trace or TraceNode(0, None)
+        self._profile = profile or ProfileNode()
         self._watches: dict[str, RankWatch] = {}
         self._refused: set[str] = set()
         self._not_ready_s: dict[str, float] = {}
@@ -81,6 +85,8 @@ class Analyzer:
         for done in self._trace.step(now_s, self._watches.values()):
             self._link.send(done)
         self._follow_mode(now_s)
+        for profiled in self._profile.step(now_s, self._watches.values(), self._why_untimed(now_s)):
+            self._link.send(profiled)
         self._link.step(now_s)
         if now_s >= self._slow_due_s:
             self._slow_due_s = now_s + SLOW_PERIOD_S
@@ -89,9 +95,11 @@ class Analyzer:
     def _why_muted(self) -> str:
         return self._muted_by_site() or (MUTED_BY_OWNER if self._mode == "off" else "")
 
+    def _why_untimed(self, now_s: float) -> str:
+        return self._why_muted() or ("muted for a comparison (greyhound ab)" if self._ab.is_muted(now_s) else "")
+
     def _mode_word(self, now_s: float) -> int:
-        muted = self._why_muted() or self._ab.is_muted(now_s)
-        return layout.GH_MODE_MUTED if muted else own_mode(self._mode)
+        return layout.GH_MODE_MUTED if self._why_untimed(now_s) else own_mode(self._mode)
 
     def _follow_mode(self, now_s: float) -> None:
         """What a hook recorded before a change of its mode must be known by then."""
@@ -115,6 +123,8 @@ class Analyzer:
         if self._link.master_alive():
             for watch in self._watches.values():
                 watch.heartbeat()
+        else:
+            self._profile.cancel("the master was out of reach")
         for text in self._link.receive():
             self._obey(text, now_s)
 
@@ -207,11 +217,14 @@ class Analyzer:
             case Set() as wanted:
                 self._set(wanted)
             case AbWindow() as window:
+                self._profile.cancel("a comparison began (greyhound ab)")
                 self._ab.take(window, now_s)
             case AbStop():
                 self._ab.stop()
             case TraceOrder() as order:
                 self._trace.take(order, now_s)
+            case ProfileOrder() as order:
+                self._profile.take(order)
 
     def _set(self, wanted: Set) -> None:
         if wanted.threshold != self._threshold:
@@ -228,6 +241,8 @@ class Analyzer:
         self._send_batch()
         for done in self._trace.finish(self._watches.values(), TRACE_END_S):
             self._link.send(done)
+        for profiled in self._profile.finish():
+            self._link.send(profiled)
         self._link.send(Bye(reason[:400]))
         self._link.close()
         for watch in self._watches.values():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from greyhound.control.files import open_to_append, open_to_read
 from greyhound.control.names import StepName
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Component:
-    """What an event is about: kind `gpu`, `link`, `node` or `rank`; unknown parts are None."""
+    """What an event is about: kind as in `localize.model.KINDS`, or `node` or `rank`; unknown parts are None."""
 
     kind: str
     node: str | None = None
@@ -41,6 +41,20 @@ class Component:
     def as_dict(self) -> dict[str, Any]:
         """The form of docs/interfaces.md."""
         return {"kind": self.kind, "node": self.node, "bus": self.bus, "rank": self.rank, "peer": self.peer}
+
+
+class Emit(Protocol):
+    """Takes an event of the job (EventLog.append without the path)."""
+
+    def __call__(
+        self,
+        kind: str,
+        t_s: float,
+        data: dict[str, Any] | None = None,
+        episode: str | None = None,
+        iteration: int | None = None,
+        component: Component | None = None,
+    ) -> object: ...
 
 
 def utc(t_s: float) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 from greyhound.control.episodes import Episode, EpisodeMerger, episode_data
-from greyhound.control.events import utc
+from greyhound.control.events import Emit, utc
 from greyhound.control.messages import Bye, Hello, IterationBatch, Message, RankSample, Report
 from greyhound.control.minor import MinorMerger
 from greyhound.control.names import StepName
@@ -23,19 +23,6 @@ PARTLY_MUTED_S = 10.0
 CALM_S = 5.0  # after a regime
 EPISODES_SHOWN = 100
 STATUS_VERSION = 1
-
-
-class Emit(Protocol):
-    """Takes an event of the job (EventLog.append without the path)."""
-
-    def __call__(
-        self,
-        kind: str,
-        t_s: float,
-        data: dict[str, Any] | None = None,
-        episode: str | None = None,
-        iteration: int | None = None,
-    ) -> object: ...
 
 
 @dataclass
@@ -71,6 +58,8 @@ class Job:
         self.ab: dict[str, Any] | None = None
         self.runs: dict[str, Any] | None = None
         self.last_fingerprint = ""
+        self.verdict: dict[str, Any] | None = None
+        self.fail_stop: dict[str, Any] | None = None
         self._unmuted = True
         self._partly_muted_since_s: float | None = None
         self._regime_s = float("-inf")
@@ -142,7 +131,7 @@ class Job:
 
     def tick(self, now_s: float) -> None:
         """Bring state and episodes up to `now_s`."""
-        samples = self._samples()
+        samples = self.samples
         tracked = self._tracked()
         self._most["ranks"] = max(self._most["ranks"], len(samples))
         self._most["tracked"] = max(self._most["tracked"], len(tracked))
@@ -182,7 +171,7 @@ class Job:
     @property
     def fingerprint(self) -> str:
         """Digest of the work of all living ranks; empty while one of them isn't tracked or has none yet."""
-        found = [sample.fingerprint if sample.locked else "" for sample in self._samples().values() if sample.alive]
+        found = [sample.fingerprint if sample.locked else "" for sample in self.samples.values() if sample.alive]
         return of_job(found) if found and all(found) else ""
 
     @property
@@ -202,9 +191,11 @@ class Job:
         return "" if self.iteration_s > 0 and self._last["healthy_s"] > 0 else "the healthy time isn't known yet"
 
     def _tracked(self) -> dict[str, RankSample]:
-        return {key: sample for key, sample in self._samples().items() if sample.alive and sample.locked}
+        return {key: sample for key, sample in self.samples.items() if sample.alive and sample.locked}
 
-    def _samples(self) -> dict[str, RankSample]:
+    @property
+    def samples(self) -> dict[str, RankSample]:
+        """The latest sample of each rank, by `NODE:key`."""
         return {f"{index}:{key}": sample for index, node in self.nodes.items() for key, sample in node.samples.items()}
 
     def _measure(self, tracked: dict[str, RankSample]) -> None:
@@ -340,7 +331,7 @@ class Job:
         was = self.machine.state
         self._change(State.ENDED, self.machine.reason if was is State.UNMONITORED else reason)
         broken = self.machine.reason if was is State.UNMONITORED else None
-        alive = sum(sample.alive for sample in self._samples().values())
+        alive = sum(sample.alive for sample in self.samples.values())
         data = {"reason": reason, "unmonitored": broken, "still_running": alive, **self._summary(now_s)}
         self._emit("end", now_s, data, iteration=self.iteration)
 
@@ -362,7 +353,7 @@ class Job:
 
     def status(self, now_s: float) -> dict[str, Any]:
         """What `greyhound status` shows; seconds an iteration are 0.0 while unknown."""
-        samples = self._samples()
+        samples = self.samples
         return {
             "v": STATUS_VERSION,
             "job": self.name.job,
@@ -392,5 +383,7 @@ class Job:
             "ab": self.ab,
             "fingerprint": self.last_fingerprint or None,
             "runs": self.runs,
+            "verdict": self.verdict,
+            "fail_stop": self.fail_stop,
             "notices": self.notices,
         }

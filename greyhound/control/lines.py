@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from greyhound.control.verdict_data import verdict_text
+
 NODES_SHOWN = 10
 
 
@@ -134,11 +136,23 @@ def _minor(event: dict[str, Any]) -> str:
     return f"minor level {minor_line(event['data'])}"
 
 
+def _profile(event: dict[str, Any]) -> str:
+    data = event["data"]
+    problems = f"; {'; '.join(data['problems'][:3])}" if data["problems"] else ""
+    untimed = data["ranks"] - data["timed"]
+    hosts = f" ({untimed} without GPU times)" if untimed else ""
+    iterations = _count(data["iterations"], "iteration")
+    return f"{_count(data['ranks'], 'rank')} profiled for {seconds(data['seconds'])}{hosts}, {iterations}{problems}"
+
+
 _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "setting": _setting,
     "ab": _ab,
     "minor": _minor,
     "trace": _trace,
+    "profile": _profile,
+    "verdict": lambda event: verdict_text(event["data"], event["episode"]),
+    "fail_stop": lambda event: str(event["data"]["text"]),
     "runs": lambda event: runs_line(event["data"]),
     "muted": lambda event: str(event["data"]["reason"]),
     "unmuted": lambda event: "recording again",
@@ -149,7 +163,10 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "start": _start,
     "tracking": _tracking,
 }
-FOR_THE_USER = ("suspect", "recovered", "runs", "muted", "unmuted", "unmonitored", "not_intercepted", "end")
+FOR_THE_USER = frozenset(
+    {"suspect", "verdict", "recovered", "fail_stop", "runs", "muted"}
+    | {"unmuted", "unmonitored", "not_intercepted", "end"}
+)
 
 
 def event_line(event: dict[str, Any]) -> str:

@@ -19,6 +19,8 @@ from greyhound.control.logs import log_to
 from greyhound.control.messages import AbMeasure, Bye, Message, TraceDone, encode
 from greyhound.control.notify import Notifier, NotifyError
 from greyhound.control.owner import Owner
+from greyhound.control.profile_message import ProfileDone
+from greyhound.control.profiler import Judge, Profiler
 from greyhound.control.record import Record, open_record
 from greyhound.control.requests import RequestBox
 from greyhound.control.run_history import RunHistory
@@ -26,6 +28,7 @@ from greyhound.control.runs import RunBook
 from greyhound.control.status import FILE, StatusWriter
 from greyhound.control.stopper import END_S, PARENT_DIED, Stopper, leave
 from greyhound.control.summary import Gathered
+from greyhound.localize.judge import judge
 
 DRAIN_S, DRAIN_READ_S = 0.8, 0.01  # a dead node says no goodbye: whether the others have left is looked at often
 ROUND_S = 0.2
@@ -49,6 +52,7 @@ class Master:
         notifier: Notifier | None = None,
         sleep: Callable[[float], None] = time.sleep,
         comment: CommentWriter | None = None,
+        judge: Judge = judge,
     ) -> None:
         self._sleep = sleep
         self._comment = comment
@@ -64,7 +68,8 @@ class Master:
         self.job = Job(
             arguments.name, arguments.settings.mode, arguments.tasks, arguments.node_count, self._emit, log.warning
         )
-        self._owner = Owner(RequestBox(record.folder), self.job, arguments.settings, self._emit)
+        self._profiler = Profiler(self.job, self._emit, judge)
+        self._owner = Owner(RequestBox(record.folder), self.job, arguments.settings, self._emit, self._profiler)
         self._history = RunHistory(RunBook(record.root) if record.root else None, self.job, self._emit)
         self._bus: Bus | None = None
         self._seq = 0
@@ -111,6 +116,7 @@ class Master:
             self._listen(bus)
         self.job.tick(time.time())
         self._owner.step(time.time())
+        self._profiler.step(time.time(), time.monotonic(), self._owner.comparing)
         self._history.step(time.time())
         self.publish_status()
         # A thousand nodes send all the time: reading at each message would be a round a message.
@@ -138,11 +144,13 @@ class Master:
         if bus is not self._bus:
             if self._bus is not None:
                 self._owner.new_bus()
+                self._profiler.new_bus()
             self._bus = bus
-        while self._owner.outgoing:
-            self._seq += 1
-            bus.publish("down", encode(Message(-1, self._seq, time.time_ns(), self._owner.outgoing[0])))
-            del self._owner.outgoing[0]
+        for outgoing in (self._owner.outgoing, self._profiler.outgoing):
+            while outgoing:
+                self._seq += 1
+                bus.publish("down", encode(Message(-1, self._seq, time.time_ns(), outgoing[0])))
+                del outgoing[0]
 
     def _bus_failed(self, error: BusError) -> None:
         """A loaded machine may answer late: only a while of failures counts."""
@@ -163,6 +171,8 @@ class Master:
         self._heard.add(message.node)
         if isinstance(message.data, AbMeasure | TraceDone):
             self._owner.take(message.node, message.data)
+        elif isinstance(message.data, ProfileDone):
+            self._profiler.take(message.node, message.data)
         self.job.handle(message, time.time())
 
     def lost(self, reason: str) -> None:
@@ -197,6 +207,7 @@ class Master:
         self.job.tick(now_s)
         self._history.finish()
         self._owner.finish(now_s)
+        self._profiler.finish(now_s)
         self.job.finish(now_s, reason)
         self._leave()
         if self._comment is not None:

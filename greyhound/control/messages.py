@@ -1,8 +1,8 @@
 """Messages between analyzers and master: JSON `{"v":1,"kind","node","seq","t_ns","data"}`, checked field by field.
 
-Up (analyzer to master): hello, iteration, report, ab_measure, trace_done, bye. Down: set, ab_window, ab_stop, trace,
-stop. Kinds of later releases are ignored by their receiver (`UnknownKindError`), malformed messages are refused
-(`MessageError`); nothing is ever evaluated.
+Up (analyzer to master): hello, iteration, report, ab_measure, trace_done, profile_done, bye. Down: set, ab_window,
+ab_stop, trace, profile, stop. Kinds of later releases are ignored by their receiver (`UnknownKindError`), malformed
+messages are refused (`MessageError`); nothing is ever evaluated.
 """
 
 import json
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from greyhound.control.fields import Fields, checked, one_of, table_of, text, whole
+from greyhound.control.profile_message import ProfileDone, ProfileOrder
 
 VERSION = 1
 
@@ -41,7 +42,7 @@ class RankSample:
 
     `locked`: a period was found (once; an evaluation doesn't undo it). `key` names the process on its node
     (ring file), `rank` is the world rank or -1, `end_ns` wall clock, `fingerprint` the digest of an iteration's calls
-    (greyhound.trace.fingerprint), empty while unknown.
+    (greyhound.trace.fingerprint), empty while unknown; `calls` their number, 0 while unknown.
     """
 
     key: str
@@ -53,6 +54,7 @@ class RankSample:
     healthy_s: float
     end_ns: int
     fingerprint: str = ""
+    calls: int = 0
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,9 @@ class TraceDone:
     why_not: str
 
 
-Data = Hello | IterationBatch | Report | Bye | Stop | Set | AbWindow | AbMeasure | AbStop | TraceOrder | TraceDone
+Data = (Hello | IterationBatch | Report | Bye | Stop | Set | AbWindow | AbMeasure | AbStop) | (
+    TraceOrder | TraceDone | ProfileOrder | ProfileDone
+)
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,8 @@ _KINDS: dict[str, type[Data]] = {
     "ab_stop": AbStop,
     "trace": TraceOrder,
     "trace_done": TraceDone,
+    "profile": ProfileOrder,
+    "profile_done": ProfileDone,
 }
 _TABLES = {kind: table_of(data_type) for kind, data_type in _KINDS.items()}
 _KIND_OF = {data_type: kind for kind, data_type in _KINDS.items()}

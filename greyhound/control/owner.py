@@ -7,8 +7,10 @@ from typing import Any
 
 from greyhound.config import Settings, lowest
 from greyhound.control.ab_run import AbError, AbRun, plan
-from greyhound.control.job import Emit, Job
+from greyhound.control.events import Emit
+from greyhound.control.job import Job
 from greyhound.control.messages import AbMeasure, Data, Set, TraceDone
+from greyhound.control.profiler import ProfileError, Profiler
 from greyhound.control.requests import Request, RequestBox
 from greyhound.control.states import State
 from greyhound.control.trace_run import TraceRun
@@ -26,8 +28,9 @@ class TraceError(RuntimeError):
 class Owner:
     """Looks for requests once a second. What the analyzers must be told is in `outgoing` until it was sent."""
 
-    def __init__(self, box: RequestBox, job: Job, settings: Settings, emit: Emit) -> None:
+    def __init__(self, box: RequestBox, job: Job, settings: Settings, emit: Emit, profiler: Profiler) -> None:
         """`settings` are those that the job was started with."""
+        self._profiler = profiler
         self._box = box
         self._job = job
         self._emit = emit
@@ -59,6 +62,11 @@ class Owner:
             self._emit("trace", now_s, self._trace.result(), iteration=self._job.iteration)
             self._trace = None
 
+    @property
+    def comparing(self) -> str:
+        """Why calls are muted at times, or nothing."""
+        return "a comparison is under way (greyhound ab)" if self._ab is not None else ""
+
     def new_bus(self) -> None:
         """The analyzers find another Redis, which knows nothing of what the first one was told."""
         if self._wanted != self._first:
@@ -84,13 +92,14 @@ class Owner:
             "ab": self._start_ab,
             "ab_stop": lambda request, now_s: self._stop_ab("its owner stopped it"),
             "trace": self._start_trace,
+            "profile": lambda request, now_s: self._profiler.ask(request.id),
         }
         applied, text = False, request.why_not
         if not text:
             try:
                 text = actions[request.kind](request, now_s)
                 applied = True
-            except (AbError, TraceError) as error:
+            except (AbError, TraceError, ProfileError) as error:
                 text = str(error)
         log.info("request %s %s: %s", request.id, "carried out" if applied else "refused", text)
         data = {"request": request.id, "applied": applied, "text": text, "mode": self._job.mode}

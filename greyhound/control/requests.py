@@ -64,6 +64,7 @@ KINDS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "ab": {"minutes": _number(0.1, 60.0)},
     "ab_stop": {},
     "trace": {"seconds": _number(0.1, 600.0)},
+    "profile": {},
 }
 """Kind -> its fields, each of which may be left out, and how a value is checked."""
 

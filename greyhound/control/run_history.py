@@ -7,8 +7,8 @@ import logging
 from dataclasses import asdict
 from typing import Any
 
-from greyhound.control.events import utc
-from greyhound.control.job import Emit, Job
+from greyhound.control.events import Emit, utc
+from greyhound.control.job import Job
 from greyhound.control.lines import runs_line
 from greyhound.control.runs import Comparison, RunBook, RunRecord, compare
 

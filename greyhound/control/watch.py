@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from greyhound.control.ab_meter import Mark, Measured, WindowMeter
 from greyhound.control.messages import RankSample, Report
+from greyhound.control.profile_gather import Gathering
 from greyhound.control.rings import RingFile
 from greyhound.detect.period import Iteration, IterationClock
 from greyhound.detect.tracker import Closed, Finding, Minor, Opened, Regime, Tracker, TrackerConfig
+from greyhound.localize.from_records import RankFacts
 from greyhound.trace import layout
 from greyhound.trace.dump import DumpWriter
 from greyhound.trace.fingerprint import FingerprintTaker, comm_sizes
@@ -72,7 +74,8 @@ class RankWatch:
         self._writer: DumpWriter | None = None
         self._pattern = 0
         self._last = (0, 0.0, 0)
-        self._closed = False
+        self.closed = False
+        self._gathering: Gathering | None = None
         self.lost_records = 0
         self._header = header = self._ring.header
         # In a PID namespace of its own (a container) it has another pid here: where that isn't known, its ring tells.
@@ -103,6 +106,8 @@ class RankWatch:
             self.lost_records += lost
             self._gap()
         kept = top_level(records)
+        if self._gathering is not None:
+            self._gathering.add(records, kept)
         if len(kept) == 0:
             return []
         offset_ns = time.time_ns() - time.monotonic_ns()
@@ -118,6 +123,7 @@ class RankWatch:
                 self._pattern = iteration.pattern
                 findings += self._tracker.pattern_changed(iteration.index)
                 self._ends = EndTimes()
+                self._spoil("its work changed in the window")
             self._ends.add(iteration.index, end_ns)
             self._last = (iteration.index, iteration.seconds, end_ns)
             if iteration.seconds > 0:  # of two threads' calls the later record may bear the earlier time
@@ -129,6 +135,7 @@ class RankWatch:
     def _gap(self) -> None:
         """Calls are missing: what they were part of is neither timed nor remembered."""
         self._clock.gap()
+        self._spoil("calls of it were lost in the window")
         if self._writer is not None:
             self._writer.gap()
         if self._work.found is None:
@@ -221,6 +228,8 @@ class RankWatch:
         self._mark = Mark(end_ns, self._calls + int(np.searchsorted(t_ns, end_ns, side="right")))
         for meter in self._meters:
             meter.see(self._mark)
+        if self._gathering is not None:
+            self._gathering.see_end(end_ns)
 
     def begin_window(self, muted: bool, begin_ns: int, end_ns: int) -> WindowMeter:
         """A meter that sees this rank's iterations until `end_window`; times are CLOCK_MONOTONIC."""
@@ -231,7 +240,7 @@ class RankWatch:
     def end_window(self, meter: WindowMeter) -> Measured:
         """What it measured; of a rank whose ring was let go nothing is known."""
         self._meters.remove(meter)
-        if self._closed:
+        if self.closed:
             return Measured(why_not="a rank ended in it")
         return meter.result(self._ring.muted_calls, self._clock.period if self._clock.locked else None)
 
@@ -247,8 +256,35 @@ class RankWatch:
             seconds=seconds,
             healthy_s=self._tracker.healthy_s or 0.0,
             end_ns=end_ns,
-            fingerprint=self._work.found.digest if self._work.found else "",
+            fingerprint=self._fingerprint,
+            calls=self._clock.period or 0,
         )
+
+    @property
+    def _fingerprint(self) -> str:
+        return self._work.found.digest if self._work.found else ""
+
+    # -- profiling ------------------------------------------------------------------------------------
+
+    def facts(self) -> RankFacts:
+        """Whose profile it is; the master knows the node."""
+        return RankFacts(-1, self.key, self._rank, self._header.gpu_bus_id, self._fingerprint)
+
+    def set_profile(self, budget: int, one_in: int, epoch: int) -> None:
+        """Which calls the hook times on the GPU, GH_OFF_PROFILE; a budget of 0: none."""
+        self._ring.set_profile(budget, one_in, epoch)
+
+    def gather_into(self, gathering: Gathering | None) -> None:
+        """From the next poll on what a profile is made of goes there as well; None: no more."""
+        if self._gathering is not None and not self.closed:
+            self._gathering.comms = self._ring.comms()
+        self._gathering = gathering
+        if gathering is not None:
+            gathering.comms = self._ring.comms()
+
+    def _spoil(self, why: str) -> None:
+        if self._gathering is not None:
+            self._gathering.spoil(why)
 
     def check_alive(self) -> bool:
         """Whether the rank still runs: its process does or, where that was never seen here, its ring has moved lately.
@@ -273,7 +309,7 @@ class RankWatch:
 
     def close(self) -> None:
         """Unmap the ring."""
-        self._closed = True
+        self.closed = True
         self._ring.close()
 
     def remove(self) -> None:

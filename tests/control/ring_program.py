@@ -14,6 +14,7 @@ from pathlib import Path
 from greyhound.trace import layout
 
 CALLS = 6
+COMM = 0xABCD
 CAPACITY = 4096
 HEADER = struct.Struct("<QIIQIIQ40siiii32sQQIiQ")
 
@@ -24,8 +25,10 @@ def pid_start() -> int:
 
 
 class RingWriter:
-    def __init__(self, folder: Path, rank: int) -> None:
-        self.path = folder / f"ring.{os.getpid()}.{pid_start()}"
+    def __init__(self, folder: Path, rank: int, pid: int | None = None) -> None:
+        """`pid`: of another process than this one, where a test needs several rings."""
+        pid = pid or os.getpid()
+        self.path = folder / f"ring.{pid}.{pid_start()}"
         size = layout.GH_OFF_RECORDS + CAPACITY * layout.GH_RECORD_BYTES
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.ftruncate(fd, size)
@@ -33,23 +36,43 @@ class RingWriter:
         os.close(fd)
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
         header = HEADER.pack(
-            0, layout.GH_LAYOUT, layout.GH_RECORD_BYTES, CAPACITY, os.getpid(), os.getuid(), pid_start(), boot_id,
+            0, layout.GH_LAYOUT, layout.GH_RECORD_BYTES, CAPACITY, pid, os.getuid(), pid_start(), boot_id,
             rank, rank, -1, 0, b"0000:00:00.0", time.monotonic_ns(), time.time_ns(), 22703, 0, size,
         )  # fmt: skip
         self.memory[: len(header)] = header
         struct.pack_into("<I", self.memory, layout.GH_OFF_STATE, layout.GH_STATE_RUNNING)
         self.memory[:8] = struct.pack("<Q", layout.GH_MAGIC)
-        self.index = 0
+        self.index = self.calls = 0
 
-    def call(self, nbytes: int, t_ns: int | None = None) -> None:
+    def call(self, nbytes: int, t_ns: int | None = None) -> int:
+        """One all-reduce; its number on the communicator."""
+        seq, self.calls = self.calls, self.calls + 1
+        entry_ns = t_ns or time.monotonic_ns()
+        rest = (layout.GH_OP_ALL_REDUCE, 7, 0, 0, -1, os.getpid(), 0)
+        self._write(struct.pack("<QQQIIIIBBBBiII", entry_ns, COMM, nbytes, seq, 1000, 7, 0, *rest))
+        return seq
+
+    def timing(self, seq: int, nbytes: int, entry_ns: int, start_ns: int, duration_ns: int) -> None:
+        """What the hook writes of a call that it timed on the GPU."""
+        rest = (layout.GH_OP_ALL_REDUCE | layout.GH_OP_TIMING, 7, duration_ns >> 32, 0, -1, entry_ns)
+        self._write(struct.pack("<QQQIIIIBBBBiQ", start_ns, COMM, nbytes, seq, duration_ns & 0xFFFFFFFF, 7, 0, *rest))
+
+    def _write(self, fields: bytes) -> None:
         offset = layout.GH_OFF_RECORDS + self.index % CAPACITY * layout.GH_RECORD_BYTES
         struct.pack_into("<Q", self.memory, layout.GH_OFF_HEAD, self.index + 1)
-        struct.pack_into(
-            "<QQQQIIIIBBBBiII", self.memory, offset, 0, t_ns or time.monotonic_ns(), 0xABCD, nbytes,
-            self.index, 1000, 7, 0, layout.GH_OP_ALL_REDUCE, 7, 0, 0, -1, os.getpid(), 0,
-        )  # fmt: skip
+        self.memory[offset : offset + layout.GH_RECORD_BYTES] = bytes(8) + fields
         struct.pack_into("<Q", self.memory, offset, self.index + 1)
         self.index += 1
+
+    def join(self, size: int, rank: int, state: int = layout.GH_COMM_LIVE) -> None:
+        """Be a member of the communicator that all calls are on."""
+        fields = struct.pack("<QQiiiI", COMM, 0, rank, size, 0, state)
+        self.memory[layout.GH_OFF_COMMS : layout.GH_OFF_COMMS + len(fields)] = fields
+
+    @property
+    def profile(self) -> int:
+        """The control word."""
+        return struct.unpack_from("<Q", self.memory, layout.GH_OFF_PROFILE)[0]
 
     def add_muted(self, calls: int) -> None:
         """As the hook counts calls that pass while it is muted."""

@@ -11,6 +11,7 @@ from greyhound.config import Settings
 from greyhound.control import requests
 from greyhound.control.events import read_events
 from greyhound.control.messages import AbStop, AbWindow, Hello, IterationBatch, Set, decode
+from greyhound.control.profile_message import ProfileOrder
 from greyhound.control.requests import RequestBox, RequestError, submit, withdraw
 from tests.control.test_master import Bench, FlakyBus, sample
 
@@ -122,7 +123,8 @@ def rounds(bench, count=1):
 
 
 def told(bus):
-    return [decode(text).data for text in bus.read("down")]
+    """What the nodes were told, but to profile."""
+    return [data for data in (decode(text).data for text in bus.read("down")) if not isinstance(data, ProfileOrder)]
 
 
 def settings_of(bench):
