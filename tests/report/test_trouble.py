@@ -174,29 +174,73 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(site, options, said)
     assert not (site.bin / "asked").exists()
 
 
-def test_damaged_foreign_and_future_records_cost_only_themselves(site):
-    site.sacct(*(row(str(job)) for job in (7, 8, 9, 10, 11)))
-    for job in (7, 8, 9, 10):
-        record(site.root, job)
-    records = site.root / "records"
-    damaged, future, cut = (records / name / "0.0" / "events.jsonl" for name in ("7", "8", "10"))
-    lines = damaged.read_text().splitlines()
-    damaged.write_text("\n".join(["\x00\xff{", *lines, lines[0][:30]]))
-    future.write_text(future.read_text().replace('"v":1', '"v":2'))
-    cut.write_bytes(cut.read_bytes()[:-40])
-    if os.getuid() == 0:
-        os.chown(records / "9" / "0.0" / "events.jsonl", 65534, 65534)
+def test_a_slow_sacct_is_waited_for(site):
+    site.sacct(row("7"), then="sleep 0.4; echo; sleep 0.4; exit 0")
+    record(site.root, 7)
+    done, found = site.json("--since=2026-01-01", "--patience=1")
+    assert [r["job"] for r in found["rows"]] == ["7"]
+    assert done.exit_code == 0 and found["incomplete"] is None
+
+
+def damaged(events):
+    lines = events.read_text().splitlines()
+    events.write_text("\n".join(["\x00\xff{", *lines, lines[0][:30]]))
+
+
+def truncated(events):
+    events.write_bytes(events.read_bytes()[:-40])
+
+
+def of_the_future(events):
+    events.write_text(events.read_text().replace('"v":1', '"v":2'))
+
+
+def foreign_owned(events):
+    if os.getuid() != 0:
+        pytest.skip("needs root, to give a file away")
+    os.chown(events, 65534, 65534)
+
+
+def a_folder(events):
+    events.unlink()
+    events.mkdir()
+
+
+def a_link(events):
+    events.rename(events.with_name("elsewhere"))
+    events.symlink_to(events.with_name("elsewhere"))
+
+
+def empty(events):
+    events.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("harm", "monitored", "state", "lost_s", "said"),
+    [
+        (damaged, True, "ended", 30.0, "2 damaged lines"),
+        (truncated, True, "killed", None, "1 damaged lines"),
+        (of_the_future, False, "killed", None, "events of another release passed over: use a newer greyhound"),
+        (foreign_owned, False, None, None, "belong to another user"),
+        (a_folder, False, "unreadable", None, "not a regular file"),
+        (a_link, False, "unreadable", None, "symbolic links"),
+        (empty, False, "killed", None, ""),
+    ],
+)
+def test_a_bad_event_file_costs_only_its_own_record(site, harm, monitored, state, lost_s, said):
+    site.sacct(row("7"), row("8"), row("9"))
+    record(site.root, 7)
+    record(site.root, 8)
+    harm(site.root / "records" / "7" / "0.0" / "events.jsonl")
     done, found = site.json("--since=2026-01-01")
-    rows = {r["job"]: r for r in found["rows"]}
-    assert done.exit_code == 0 and sorted(rows) == ["10", "11", "7", "8", "9"]
-    assert rows["7"]["monitored"] and rows["7"]["lost_s"] == 30.0 and "2 damaged lines" in done.stderr
-    assert not rows["8"]["monitored"] and "3 events of another release" not in done.stderr
-    assert "events of another release passed over: use a newer greyhound" in done.stderr
-    assert rows["10"]["monitored"] and rows["10"]["record"] == "killed" and rows["10"]["fail_slows"] == 1
-    assert "no record" in rows["11"]["why_not"]
-    if os.getuid() == 0:
-        assert not rows["9"]["monitored"] and "belong to another user" in done.stderr
-    assert found["totals"]["unmonitored"] == (3 if os.getuid() == 0 else 2)
+    bad, good, none = found["rows"]
+    assert done.exit_code == 0 and said in done.stderr
+    assert (bad["monitored"], bad["record"]) == (monitored, state)
+    assert bad["fail_slows"] == int(monitored) and (lost_s is None or bad["lost_s"] == lost_s)
+    assert monitored or bad["why_not"]
+    assert (good["job"], good["monitored"], good["lost_s"]) == ("8", True, 30.0)
+    assert "no record" in none["why_not"]
+    assert [site.report("--since=2026-01-01", f"--by={by}").exit_code for by in ("job", "user")] == [0, 0]
 
 
 def test_the_csv_of_a_report_from_records_has_all_columns(site):
