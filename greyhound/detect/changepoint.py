@@ -1,6 +1,8 @@
 """Bayesian online change-point detection (Adams and MacKay 2007, arXiv 0710.3742), pruned to O(1) a step."""
 
 import math
+from collections import deque
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ Array = NDArray[np.float64]
 _MAX_RUN = 512  # longer runs share the parameters of this one: their predictions no longer differ
 _ROOM = 48  # run lengths carried before the light ones are dropped: numpy's cost a call hardly grows up to here
 _LIGHT = 1e-4  # weight from which on a run length is carried: forty times below the hazard, so it decides nothing
+_ENOUGH = 64  # latest values that tell whether there was a change among the last few
 _KEPT = 32  # at most so many stay then, so that dropping them happens every 16 steps at most
 
 
@@ -26,7 +29,7 @@ class Bocd:
     ) -> None:
         """``prior_spread``: expected standard deviation; ``prior_runs``: weight of the prior mean in observations."""
         self._hazard, self._recent = hazard, recent
-        self._tables(prior_runs)
+        self._shrink, self._power, self._step, self._normaliser = _tables(prior_runs)
         self._beta0 = 2.0 * prior_spread**2
         self._mean0 = math.nan
         # One entry a run length, the longest first; beta also as logarithm, which the density needs.
@@ -34,16 +37,6 @@ class Bocd:
         self._run = np.zeros(_ROOM, dtype=np.intp)
         self._weight, self._mean = np.ones(_ROOM), np.zeros(_ROOM)
         self._beta, self._log_beta = np.full(_ROOM, self._beta0), np.full(_ROOM, math.log(self._beta0))
-
-    def _tables(self, prior_runs: float) -> None:
-        """What depends on the run length alone: kappa = prior_runs + run, alpha = 2 + run / 2."""
-        run = np.arange(_MAX_RUN + 1)
-        kappa, alpha = prior_runs + run, 2.0 + run / 2
-        self._shrink = kappa / (2 * (kappa + 1))
-        self._power = alpha + 0.5
-        self._step = 1 / (kappa + 1)
-        gammas = np.array([math.lgamma(a + 0.5) - math.lgamma(a) for a in alpha])
-        self._normaliser = gammas - 0.5 * math.log(2 * math.pi) + 0.5 * np.log(2 * self._shrink)
 
     @property
     def run_lengths(self) -> int:
@@ -66,7 +59,7 @@ class Bocd:
         log_density = self._normaliser[run]
         log_density -= 0.5 * log_beta
         log_density -= self._power[run] * growth
-        log_density -= log_density.max()
+        log_density -= np.maximum.reduce(log_density)
         weight = self._weight[held]
         weight *= np.exp(log_density, out=log_density)
         mean += away * self._step[run]
@@ -77,7 +70,7 @@ class Bocd:
 
     def _grow(self, weight: Array) -> float:
         """Every run grows by one, or ends with the hazard; the mass on the recent ones."""
-        total = float(weight.sum())
+        total = float(np.add.reduce(weight))
         if total <= 0:  # all carried hypotheses underflowed: the value is news to every one of them
             weight[:], total = 1.0, float(len(weight))
         weight *= (1 - self._hazard) / total
@@ -92,8 +85,10 @@ class Bocd:
         self._beta[at], self._log_beta[at] = self._beta0, math.log(self._beta0)
         self._count += 1
         # The longest come first and each step adds one at the end, so the recent ones are among the last.
-        last = slice(max(0, self._count - self._recent - 1), self._count)
-        return float(self._weight[last][self._run[last] <= self._recent].sum())
+        first = max(0, self._count - self._recent - 1)
+        while self._run[first] > self._recent:
+            first += 1
+        return float(np.add.reduce(self._weight[first : self._count]))
 
     def _fold_longest(self, run: NDArray[np.intp]) -> None:
         """Hold the longest run's parameters at the cap, and fold the next into it when that arrives there, too."""
@@ -114,3 +109,43 @@ class Bocd:
         for values in (self._run, self._weight, self._mean, self._beta, self._log_beta):
             values[: len(keep)] = values[keep]
         self._count = len(keep)
+
+
+@lru_cache(maxsize=8)
+def _tables(prior_runs: float) -> tuple[Array, Array, Array, Array]:
+    """What depends on the run length alone: kappa = prior_runs + run, alpha = 2 + run / 2."""
+    run = np.arange(_MAX_RUN + 1)
+    kappa, alpha = prior_runs + run, 2.0 + run / 2
+    shrink = kappa / (2 * (kappa + 1))
+    gammas = np.array([math.lgamma(a + 0.5) - math.lgamma(a) for a in alpha])
+    normaliser = gammas - 0.5 * math.log(2 * math.pi) + 0.5 * np.log(2 * shrink)
+    return shrink, alpha + 0.5, 1 / (kappa + 1), normaliser
+
+
+class LatestChange:
+    """The same question for whoever asks it rarely: values are kept, and worked out when it is asked.
+
+    Answers from the last ``_ENOUGH`` values at most, whatever was before; so a step never costs more than ``Bocd``'s,
+    and next to nothing while nobody asks.
+    """
+
+    def __init__(self) -> None:
+        """Before any value."""
+        self._waiting: deque[float] = deque(maxlen=_ENOUGH)
+        self._worked_out: Bocd | None = None
+        self._probability = 0.0
+
+    def add(self, x: float) -> None:
+        """Take one finite value."""
+        if len(self._waiting) == _ENOUGH:
+            self._worked_out = None  # values between what it knows and what waits are gone
+        self._waiting.append(x)
+
+    def probability(self) -> float:
+        """As ``Bocd.update`` for the last value; 0 before any."""
+        if self._worked_out is None:
+            self._worked_out = Bocd()
+        for x in self._waiting:
+            self._probability = self._worked_out.update(x)
+        self._waiting.clear()
+        return self._probability

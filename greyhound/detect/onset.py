@@ -9,7 +9,6 @@ Array = NDArray[np.float64]
 
 HISTORY = 256  # iterations in which a slow rise is looked for
 _NEAR = 64  # iterations in which two fast ones in a row are looked for
-_LEAST_SLOW = 4  # iterations that an onset leaves at least: no window is shorter
 _FAST_DEVIATIONS = 4.0  # an iteration so far below the slow level is none of it; two in a row end what was before
 _CROSSES = 0.85  # share of the threshold that lies between the two sides; a rise crosses it a little before
 _LEAST_BELOW = 12  # iterations of a level that may prove to be below the threshold
@@ -17,13 +16,13 @@ _BELOW_ERRORS = 5.0  # and standard errors that it must be below
 _TIE = 1e-9  # log units: sums that differ by less are equal but for rounding, which the unit of time decides
 
 
-def onset(excess: list[float], length: int, middle: float, opens_at: float, spread: float, error: float) -> int:
-    """Place in ``excess`` where the level ``middle`` of the last ``length`` iterations began.
+def onset(excess: list[float], least: int, middle: float, opens_at: float, spread: float, error: float) -> int:
+    """Place in ``excess`` where the level ``middle`` began that has lasted for ``least`` iterations or more.
 
     ``spread``: standard deviation of a healthy iteration, ``error``: standard error of a median of one. No shape is
     assumed: step, rise and staircase begin where they come to stay above the threshold.
     """
-    last = len(excess) - min(length, _LEAST_SLOW)
+    last = len(excess) - least
     earliest = _after_fast(excess, last, middle, spread)
     limit = _CROSSES * opens_at
     # A spike counts no more than a healthy iteration does.

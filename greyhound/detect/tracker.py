@@ -5,13 +5,13 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from greyhound.detect.baseline import Baseline
-from greyhound.detect.changepoint import Bocd
+from greyhound.detect.changepoint import LatestChange
 from greyhound.detect.episode import Episode, Sample
 from greyhound.detect.findings import Closed, Finding, Minor, Opened, Regime
 from greyhound.detect.minor import MinorWatch
 from greyhound.detect.onset import HISTORY, onset
 from greyhound.detect.pauses import Pauses
-from greyhound.detect.verify import Verifier
+from greyhound.detect.verify import WINDOWS, Verifier
 
 __all__ = ["Closed", "Finding", "Minor", "Opened", "Regime", "Tracker", "TrackerConfig"]
 
@@ -49,7 +49,7 @@ class Tracker:
         self._pauses = Pauses(self._opens_at / 2)
         self._verifier = self._new_verifier()
         self._minor = MinorWatch(self._config.threshold, self._config.minor_holds_s)
-        self._change = Bocd()
+        self._change = LatestChange()
         self._recent: deque[Sample] = deque(maxlen=_HISTORY)
         self._earlier: deque[Sample] = deque(maxlen=HISTORY - _HISTORY)
         self._episode: Episode | None = None
@@ -96,10 +96,10 @@ class Tracker:
         sample = Sample(iteration, seconds, log_s - self._baseline.level)
         self._keep(sample)
         # Only after the warm-up: its first value is the prior's mean, and first iterations are no guide to the level.
-        newly_changed = self._change.update(sample.excess) >= self._config.change_probability
+        self._change.add(sample.excess)
         if self._episode is not None:
             return self._watch_recovery(self._episode, sample)
-        if sample.excess > self._opens_at and (opened := self._find_onset(sample, healthy_s, newly_changed)):
+        if sample.excess > self._opens_at and (opened := self._find_onset(sample, healthy_s)):
             return [opened]
         return self._learn(sample, log_s, healthy_s)
 
@@ -130,17 +130,20 @@ class Tracker:
         minor = self._minor.add(sample.iteration, sample.seconds, sample.excess, healthy_s, error)
         return [minor] if minor else []
 
-    def _find_onset(self, sample: Sample, healthy_s: float, newly_changed: bool) -> Opened | None:
+    def _newly_changed(self) -> bool:
+        return self._change.probability() >= self._config.change_probability
+
+    def _find_onset(self, sample: Sample, healthy_s: float) -> Opened | None:
         recent = list(self._recent)
         excess = [row.excess for row in recent]
-        found = self._verifier.slow_level(excess, newly_changed)
+        found = self._verifier.slow_level(excess, self._newly_changed)
         if found is None:
             return None
         length, middle = found
         history = [*self._earlier, *recent]
         kept = [row.excess for row in history]
         spread, error = self._baseline.spread, self._baseline.median_error(1)
-        slow = history[onset(kept, length, middle, self._opens_at, spread, error) :]
+        slow = history[onset(kept, length - WINDOWS[length], middle, self._opens_at, spread, error) :]
         # The median of the window, not of all since the onset: what rose slowly is as slow as it is now.
         slow_s = healthy_s * math.exp(middle)
         opened = Opened(slow[0].iteration, sample.iteration, healthy_s, slow_s, slow_s / healthy_s)

@@ -5,6 +5,7 @@ lasts; spikes, pauses and noisy stretches fail at one of the questions below.
 """
 
 import math
+from collections.abc import Callable
 from statistics import median
 
 import numpy as np
@@ -58,8 +59,11 @@ class Verifier:
         self._baseline, self._pauses, self._holds_pauses = baseline, pauses, holds_pauses
         self._opens_at, self._standard_errors = opens_at, standard_errors
 
-    def slow_level(self, recent: list[float], newly_changed: bool) -> tuple[int, float] | None:
-        """Length and median of the shortest window at the end of ``recent`` that is slow beyond doubt."""
+    def slow_level(self, recent: list[float], newly_changed: Callable[[], bool]) -> tuple[int, float] | None:
+        """Length and median of the shortest window at the end of ``recent`` that is slow beyond doubt.
+
+        ``newly_changed``: whether a change point is among the last few; asked only where it decides.
+        """
         before: Array | None = None
         for length, fast_allowed in WINDOWS.items():
             if len(recent) < length:
@@ -70,7 +74,8 @@ class Verifier:
             if middle <= self._opens_at + sure * self._error(length):
                 continue
             self._complete_first(window, middle)
-            if length <= _SHORT and not newly_changed and min(window) < _EVIDENT_DEVIATIONS * self._baseline.spread:
+            evident = length > _SHORT or min(window) >= _EVIDENT_DEVIATIONS * self._baseline.spread
+            if not evident and not newly_changed():
                 continue
             before = self._baseline.recent_excess() if before is None else before
             usual = max(float(np.median(before)), 0.0)

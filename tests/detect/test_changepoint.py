@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from greyhound.bench.tracker import UnprunedBocd
-from greyhound.detect.changepoint import Bocd
+from greyhound.detect.changepoint import Bocd, LatestChange
 
 
 def masses(series, detector=None):
@@ -56,3 +56,29 @@ def test_huge_jump_doesn_t_break_it():
     mass = masses([0.0] * 30 + [700.0] * 10 + [-700.0] * 10)
     assert np.isfinite(mass).all()
     assert mass[30] > 0.5
+
+
+def test_asked_rarely_it_answers_from_the_latest_values_alone():
+    """As much as the filter that took each of them, within what 64 values tell of the level."""
+    series = noisy(500, 3)
+    series[250:256] += 0.2
+    series[400:] += 0.1
+    each = masses(series)
+    for at in (10, 63, 64, 65, 200, 251, 254, 300, 401, 404, 420):
+        late = LatestChange()
+        for x in series[: at + 1]:
+            late.add(float(x))
+        assert late.probability() == pytest.approx(each[at], abs=0.1), at
+        assert late.probability() == pytest.approx(each[at], abs=0.1), "asked again"
+
+
+def test_asked_each_time_it_is_the_filter_itself():
+    late = LatestChange()
+    series = noisy(200, 5)
+    series[120:] += 0.2
+    answers = []
+    for x in series:
+        late.add(float(x))
+        answers.append(late.probability())
+    assert answers == pytest.approx(list(masses(series)), abs=1e-12)
+    assert LatestChange().probability() == 0.0
