@@ -160,6 +160,28 @@ def test_a_captured_all_reduce_runs_at_every_launch_and_not_before() -> None:
 
 
 @isolated
+def test_asking_an_event_spoils_a_capture_unless_the_thread_is_relaxed(_rank: Rank) -> None:
+    stream, event, graph = new_stream(), new_event(), c.c_void_p()
+    lib("cudaEventRecord", event, new_stream())
+    lib("cudaEventSynchronize", event)
+    for mode, answer, end in ((2, 0, 0), (0, 900, 901)):
+        lib("cudaStreamBeginCapture", stream, 0)
+        before = c.c_int(mode)
+        lib("cudaThreadExchangeStreamCaptureMode", c.byref(before))
+        assert lib.cuda.cudaEventQuery(event) == answer
+        lib("cudaThreadExchangeStreamCaptureMode", c.byref(before))
+        assert lib.cuda.cudaStreamEndCapture(stream, c.byref(graph)) == end
+
+
+@isolated
+def test_an_event_that_is_not_ready_leaves_an_error_behind(_rank: Rank) -> None:
+    stream, event = new_stream(), new_event()
+    kernel(stream, 0.3)
+    lib("cudaEventRecord", event, stream)
+    assert lib.cuda.cudaEventQuery(event) == NOT_READY == lib.cuda.cudaGetLastError()
+
+
+@isolated
 def test_a_fork_child_is_told_and_does_not_hang(_rank: Rank) -> None:
     stream = new_stream()
     kernel(stream, 0.01)

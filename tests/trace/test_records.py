@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greyhound.trace import layout
-from greyhound.trace.records import symbols, top_level
+from greyhound.trace.records import symbols, timings, top_level
 from tests.trace.ring_writer import make_records
 
 
@@ -57,3 +57,23 @@ def test_top_level_leaves_out_what_the_training_did_not_issue():
     flags = [0, layout.GH_REC_IN_GROUP, 0, 0, 0, 0, 0, layout.GH_REC_BY_HOOK, layout.GH_REC_CAPTURED]
     kept = top_level(make_records(len(op), op=op, flags=flags))
     assert list(kept["op"]) == [1, 9, 64]
+
+
+def test_timings_are_told_by_the_call_that_they_time():
+    """By the fields of struct gh_timing: aux and thread are one word, redop the upper bits of the duration."""
+    call = {"comm": 7, "seq": 3, "bytes": 40, "peer": 2, "group": 5, "stream": 6}
+    records = make_records(
+        3,
+        op=[layout.GH_OP_SEND, layout.GH_OP_SEND | layout.GH_OP_TIMING, layout.GH_OP_GROUP],
+        t_ns=[2**33 + 1, 2**33 + 9, 1],
+        redop=[255, 1, 255],
+        host_ns=[4, 10, 4],
+        thread=[99, 1, 99],
+        aux=[0, 2, 0],
+        **call,
+    )
+    (found,) = timings(records)
+    assert {name: found[name] for name in call} == call
+    assert (found["op"], found["entry_ns"], found["start_ns"]) == (layout.GH_OP_SEND, 2**33 + 1, 2**33 + 9)
+    assert found["duration_ns"] == 2**32 + 10
+    assert len(timings(records[:0])) == 0 and list(top_level(records)["op"]) == [layout.GH_OP_SEND]

@@ -1,6 +1,7 @@
 """The ring reader against rings written as the hook writes them."""
 
 import os
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -76,6 +77,27 @@ def test_control_words_reach_the_file(writer):
     assert (ring.hook_state, ring.hook_flags) == (layout.GH_STATE_MUTED, layout.GH_FLAG_COMMS_FULL)
     ring.close()
     ring.close()
+
+
+def test_the_profile_word(writer):
+    """Bits 0-31 brackets a second, 32-47 one in so many, 48-63 epoch; 0 is off."""
+    ring = Ring.open(writer.path)
+    word = writer.bytes[layout.GH_OFF_PROFILE :][:8].view("<u8")
+    ring.set_profile(1300, one_in=4, epoch=9)
+    assert word[0] == 9 << 48 | 4 << 32 | 1300
+    ring.set_profile(0, one_in=4, epoch=9)
+    assert word[0] == 0
+    for bad in ((-1, 1, 1), (1 << 32, 1, 1), (1, 0, 1), (1, 1 << 16, 1), (1, 1, 1 << 16)):
+        with pytest.raises(ValueError, match=f"budget_per_s={bad[0]}, one_in={bad[1]}, epoch={bad[2]}"):
+            ring.set_profile(*bad)
+    ring.set_mode(layout.GH_MODE_ON)
+    assert word[0] == 0
+
+
+def test_the_counts_of_profiling(writer):
+    ring = Ring.open(writer.path)
+    writer.bytes[layout.GH_OFF_TIMINGS :][: 8 * 8].view("<u8")[:] = range(8)
+    assert astuple(ring.profile_counts) == tuple(range(8))
 
 
 @pytest.mark.parametrize(

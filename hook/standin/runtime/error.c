@@ -4,7 +4,7 @@
 static __thread cudaError_t last_error;
 
 cudaError_t gs_fail(cudaError_t error) {
-  if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+  if (error != cudaSuccess) last_error = error; /* cudaErrorNotReady, too, as in CUDA */
   return error;
 }
 

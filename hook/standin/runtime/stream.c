@@ -186,7 +186,7 @@ GS_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
   pthread_mutex_lock(&stream->lock);
   bool idle = stream->finished == stream->issued;
   pthread_mutex_unlock(&stream->lock);
-  return idle ? cudaSuccess : cudaErrorNotReady;
+  return gs_fail(idle ? cudaSuccess : cudaErrorNotReady);
 }
 
 static void wait_idle(cudaStream_t stream) {
