@@ -46,7 +46,7 @@ def examine(environment: Mapping[str, str] | None = None, with_slurm: bool = Tru
         if all(finding.level is Level.OK for finding in first):
             for check in PLUGIN_CHECKS:
                 yield from _guarded("plugin", partial(check, host))
-            for check in (slurm_checks.check_clock, slurm_checks.check_accounting):
+            for check in (slurm_checks.check_client, slurm_checks.check_clock, slurm_checks.check_accounting):
                 yield from _guarded("slurm", partial(check, host))
             lines = host.lines()
             arguments = lines[0].arguments if lines else {}

@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 from greyhound.doctor.finding import Finding, Level
-from greyhound.slurm.client import SlurmError, find_program, run_command
+from greyhound.slurm.choose import why_no_pyslurm
+from greyhound.slurm.client import CommandClient, SlurmError, find_program, run_command
 from greyhound.slurm.plugstack import Line, read
 
 TIMEOUT_S = 10.0
@@ -149,6 +150,12 @@ def check_option(host: SlurmHost) -> Iterator[Finding]:
         text = "--greyhound is offered" if known else "--greyhound is not known"
         mend = "" if known else "mend the lines above first; the plugin must be readable on submit hosts too"
         yield Finding(f"{program} option", Level.OK if known else Level.FAIL, text, mend)
+
+
+def check_client(host: SlurmHost) -> Iterator[Finding]:
+    """How the commands that people type ask Slurm; a pyslurm that doesn't fit is passed over, and here is why."""
+    why = why_no_pyslurm(CommandClient(environment=host.environment))
+    yield Finding("slurm client", Level.OK, f"Slurm's commands ({why})" if why else "pyslurm")
 
 
 def check_clock(host: SlurmHost) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import pytest
 
 from greyhound.doctor import host_checks, slurm_checks
 from greyhound.doctor.finding import Finding, Level, worst
+from greyhound.slurm import choose
 from greyhound.slurm.client import SlurmError
 
 
@@ -151,6 +152,12 @@ def test_clocks(tmp_path, when, level):
     assert finding.level is level
     (finding,) = slurm_checks.check_clock(slurm(tmp_path, scontrol=config(tmp_path)))
     assert finding.level is Level.OK
+
+
+def test_the_client_in_use_is_told_with_its_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(choose.importlib.metadata, "version", lambda name: "25.11.2")
+    (finding,) = slurm_checks.check_client(slurm(tmp_path, squeue="echo slurm 22.05.8"))
+    assert finding.level is Level.OK and "pyslurm 25.11.2 is for another release than slurm 22.05.8" in finding.text
 
 
 def test_a_missing_option_is_told_for_each_command(tmp_path):
