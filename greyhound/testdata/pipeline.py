@@ -114,7 +114,7 @@ def _ring(ranks: list[int]) -> Iterator[tuple[int, int]]:
     return zip(ranks, ranks[1:] + ranks[:1], strict=True) if len(ranks) > 1 else iter(())
 
 
-def _program(stage: int, stages: int, micro_batches: int) -> list[tuple[str, object]]:
+def schedule(stage: int, stages: int, micro_batches: int) -> list[tuple[str, object]]:
     """1F1B of one stage: ("F" or "B", micro-batch) and ("x", exchanges of one bracket: (way, neighbour))."""
     up, down = stage - 1, stage + 1
 
@@ -154,7 +154,7 @@ class _Pipelines:
         self.channels: dict[tuple[int, int], _Channel] = defaultdict(_Channel)
         layout = training.layout
         self.units = [(dp, pp) for dp in range(layout.dp) for pp in range(layout.pp)]
-        self.programs = {unit: _program(unit[1], layout.pp, layout.micro_batches) for unit in self.units}
+        self.programs = {unit: schedule(unit[1], layout.pp, layout.micro_batches) for unit in self.units}
         self.at = dict.fromkeys(self.units, 0)
         self.posted: dict[tuple[int, int], list[tuple[_Channel, int]] | None] = dict.fromkeys(self.units)
         self.issued: dict[tuple[int, int], tuple[Floats, Floats]] = {}
