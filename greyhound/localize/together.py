@@ -41,6 +41,8 @@ def pauses_of_all(now: Sequence[Iterations], before: Sequence[Iterations | None]
     lost_s = float(np.median(_mean_growth(now, before, "total")))
     if cost_s < limits.iteration_share * iteration_s or cost_s < _MOSTLY * lost_s:
         return None
+    if float(np.quantile(_mean_growth(now, before, "host"), _QUARTILE)) < _MOSTLY * cost_s:
+        return None  # the GPUs were at work: ragged micro-batches, which data-parallel ranks have in that gap
     usual = [
         float(np.median(rows.boundary) - np.median(earlier.boundary))
         for rows, earlier in zip(now, before, strict=True)
