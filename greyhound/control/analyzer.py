@@ -14,6 +14,7 @@ from greyhound.control.messages import AbStop, AbWindow, Bye, IterationBatch, Se
 from greyhound.control.profile_message import ProfileOrder
 from greyhound.control.profile_node import ProfileNode
 from greyhound.control.rings import RingFile, RingSearch
+from greyhound.control.stand_node import StandNode
 from greyhound.control.trace_node import TraceNode
 from greyhound.control.watch import RankWatch, own_mode
 from greyhound.trace import layout
@@ -61,6 +62,7 @@ class Analyzer:
         self._ab = AbNode()
         self._trace = trace or TraceNode(0, None)
         self._profile = profile or ProfileNode()
+        self._standing = StandNode()
         self._watches: dict[str, RankWatch] = {}
         self._refused: set[str] = set()
         self._not_ready_s: dict[str, float] = {}
@@ -120,6 +122,8 @@ class Analyzer:
             self._cores_due_s = now_s + CORES_PERIOD_S
             self._cores.avoid([watch.pid for watch in self._watches.values() if watch.pid])
         self._send_batch()
+        for stand in self._standing.step(self._watches.values()):
+            self._link.send(stand)
         if self._link.master_alive():
             for watch in self._watches.values():
                 watch.heartbeat()

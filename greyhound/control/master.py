@@ -13,6 +13,7 @@ from greyhound.control.arguments import NodeArguments, parse, take_token
 from greyhound.control.bus import Bus, BusError
 from greyhound.control.comment import CommentError, CommentWriter
 from greyhound.control.events import EventLog
+from greyhound.control.fail_stop import FailStops
 from greyhound.control.inbox import Inbox
 from greyhound.control.job import Job
 from greyhound.control.logs import log_to
@@ -25,6 +26,7 @@ from greyhound.control.record import Record, open_record
 from greyhound.control.requests import RequestBox
 from greyhound.control.run_history import RunHistory
 from greyhound.control.runs import RunBook
+from greyhound.control.stand_message import Stand
 from greyhound.control.status import FILE, StatusWriter
 from greyhound.control.stopper import END_S, PARENT_DIED, Stopper, leave
 from greyhound.control.summary import Gathered
@@ -69,6 +71,7 @@ class Master:
             arguments.name, arguments.settings.mode, arguments.tasks, arguments.node_count, self._emit, log.warning
         )
         self._profiler = Profiler(self.job, self._emit, judge)
+        self._fail_stops = FailStops(self.job, self._emit)
         self._owner = Owner(RequestBox(record.folder), self.job, arguments.settings, self._emit, self._profiler)
         self._history = RunHistory(RunBook(record.root) if record.root else None, self.job, self._emit)
         self._bus: Bus | None = None
@@ -117,6 +120,7 @@ class Master:
         self.job.tick(time.time())
         self._owner.step(time.time())
         self._profiler.step(time.time(), time.monotonic(), self._owner.comparing)
+        self._fail_stops.step(time.time(), time.monotonic())
         self._history.step(time.time())
         self.publish_status()
         # A thousand nodes send all the time: reading at each message would be a round a message.
@@ -173,6 +177,8 @@ class Master:
             self._owner.take(message.node, message.data)
         elif isinstance(message.data, ProfileDone):
             self._profiler.take(message.node, message.data)
+        elif isinstance(message.data, Stand):
+            self._fail_stops.take(message.node, message.data, time.time(), time.monotonic())
         self.job.handle(message, time.time())
 
     def lost(self, reason: str) -> None:

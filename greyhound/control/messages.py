@@ -1,8 +1,8 @@
 """Messages between analyzers and master: JSON `{"v":1,"kind","node","seq","t_ns","data"}`, checked field by field.
 
-Up (analyzer to master): hello, iteration, report, ab_measure, trace_done, profile_done, bye. Down: set, ab_window,
-ab_stop, trace, profile, stop. Kinds of later releases are ignored by their receiver (`UnknownKindError`), malformed
-messages are refused (`MessageError`); nothing is ever evaluated.
+Up (analyzer to master): hello, iteration, report, ab_measure, trace_done, profile_done, stand, bye. Down: set,
+ab_window, ab_stop, trace, profile, stop. Kinds of later releases are ignored by their receiver
+(`UnknownKindError`), malformed messages are refused (`MessageError`); nothing is ever evaluated.
 """
 
 import json
@@ -11,6 +11,7 @@ from typing import Annotated
 
 from greyhound.control.fields import Fields, checked, one_of, table_of, text, whole
 from greyhound.control.profile_message import ProfileDone, ProfileOrder
+from greyhound.control.stand_message import Stand
 
 VERSION = 1
 
@@ -162,7 +163,7 @@ class TraceDone:
 
 
 Data = (Hello | IterationBatch | Report | Bye | Stop | Set | AbWindow | AbMeasure | AbStop) | (
-    TraceOrder | TraceDone | ProfileOrder | ProfileDone
+    TraceOrder | TraceDone | ProfileOrder | ProfileDone | Stand
 )
 
 
@@ -190,6 +191,7 @@ _KINDS: dict[str, type[Data]] = {
     "trace_done": TraceDone,
     "profile": ProfileOrder,
     "profile_done": ProfileDone,
+    "stand": Stand,
 }
 _TABLES = {kind: table_of(data_type) for kind, data_type in _KINDS.items()}
 _KIND_OF = {data_type: kind for kind, data_type in _KINDS.items()}

@@ -11,6 +11,8 @@ from greyhound.control.ab_meter import Mark, Measured, WindowMeter
 from greyhound.control.messages import RankSample, Report
 from greyhound.control.profile_gather import Gathering
 from greyhound.control.rings import RingFile
+from greyhound.control.stand_message import StandingRow
+from greyhound.control.stand_node import standing_row
 from greyhound.detect.period import Iteration, IterationClock
 from greyhound.detect.tracker import Closed, Finding, Minor, Opened, Regime, Tracker, TrackerConfig
 from greyhound.localize.from_records import RankFacts
@@ -76,6 +78,7 @@ class RankWatch:
         self._last = (0, 0.0, 0)
         self.closed = False
         self._gathering: Gathering | None = None
+        self._last_record: NDArray[np.void] | None = None
         self.lost_records = 0
         self._header = header = self._ring.header
         # In a PID namespace of its own (a container) it has another pid here: where that isn't known, its ring tells.
@@ -130,6 +133,7 @@ class RankWatch:
                 findings += self._tracker.update(iteration.index, iteration.seconds)
             reports += [self._report(finding, end_ns) for finding in findings]
         self._calls += len(kept)
+        self._last_record = kept[-1:].copy()
         return reports
 
     def _gap(self) -> None:
@@ -302,6 +306,27 @@ class RankWatch:
         lately = moves if self._visible else now_s - self._moved_s < STILL_S
         self.alive = self._ring.hook_state != layout.GH_STATE_ENDED and (running or lately)
         return self.alive
+
+    # -- fail-stops -----------------------------------------------------------------------------------
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of its last iteration, 0.0 while unknown."""
+        return self._last[1]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended by itself, or its ring is gone."""
+        return self.closed or self._ring.hook_state == layout.GH_STATE_ENDED
+
+    def still_s(self) -> float:
+        """Seconds without any call, as `check_alive` saw it."""
+        return time.monotonic() - self._moved_s
+
+    def standing(self) -> StandingRow:
+        """What it has issued so far."""
+        since_ns = time.time_ns() - int(self.still_s() * 1e9)
+        return standing_row(self.key, self._rank, since_ns, time.monotonic_ns(), self._ring, self._last_record)
 
     def heartbeat(self) -> None:
         """Tell the hook that the master lives."""

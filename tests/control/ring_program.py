@@ -69,6 +69,16 @@ class RingWriter:
         fields = struct.pack("<QQiiiI", COMM, 0, rank, size, 0, state)
         self.memory[layout.GH_OFF_COMMS : layout.GH_OFF_COMMS + len(fields)] = fields
 
+    def count(self, slot: int, kind: int, peer: int, number: int) -> None:
+        """A row of the counters: calls of a kind on the communicator."""
+        offset = layout.GH_OFF_COUNTS + slot * layout.GH_COUNT_BYTES
+        struct.pack_into("<QIiQ", self.memory, offset, COMM, kind, peer, number)
+
+    def enter(self, slot: int, seq: int, op: int, entry_ns: int) -> None:
+        """Be inside a call."""
+        offset = layout.GH_OFF_INFLIGHT + slot * layout.GH_INFLIGHT_BYTES
+        struct.pack_into("<IIQIIQ", self.memory, offset, 1 + slot, op, COMM, seq, 0, entry_ns)
+
     @property
     def profile(self) -> int:
         """The control word."""
