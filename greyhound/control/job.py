@@ -134,9 +134,9 @@ class Job:
         samples = self.samples
         tracked = self._tracked()
         self._most["ranks"] = max(self._most["ranks"], len(samples))
-        self._most["tracked"] = max(self._most["tracked"], len(tracked))
         # The ranks' last batch says how far they came; it arrives after they ended.
         known = tracked or {key: sample for key, sample in samples.items() if sample.locked}
+        self._most["tracked"] = max(self._most["tracked"], len(known))
         if known:
             self._measure(known)
         if tracked:

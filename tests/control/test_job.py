@@ -351,6 +351,15 @@ def test_run_too_short_to_know_its_healthy_time_says_so():
     assert text == "ended after 12 iterations, not tracked long enough to know the healthy time"
 
 
+def test_run_whose_iteration_is_found_in_its_last_batch_was_tracked():
+    bench = Bench(nodes=1)
+    bench.batch(0, 60, alive=False)
+    bench.tick()
+    bench.job.finish(bench.now_s, "the step ended")
+    data = bench.events[-1]["data"]
+    assert (data["iterations"], data["tracked"], data["healthy_s"]) == (60, 2, 1.0)
+
+
 def test_lines_survive_events_of_another_release():
     for event in (
         {"kind": "suspect", "data": {}},
