@@ -35,6 +35,8 @@ def _find_header() -> Path:
 HEADER_PATH = _find_header()
 CONSTANTS = MappingProxyType(parse_header(HEADER_PATH.read_text(encoding="utf-8")))
 
+globals().update(CONSTANTS)  # found at once; __getattr__ is for names that aren't there, and for type checkers
+
 OPS = MappingProxyType(
     {number: name.removeprefix("GH_OP_").lower() for name, number in CONSTANTS.items() if name.startswith("GH_OP_")}
 )
@@ -42,8 +44,6 @@ OPS = MappingProxyType(
 
 
 def __getattr__(name: str) -> int:
-    if name in CONSTANTS:
-        return CONSTANTS[name]
     if name.startswith("GH_"):
         raise LayoutError(f"{HEADER_PATH} defines no {name}: header and package are of different versions; reinstall")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from greyhound.trace import layout
+from greyhound.trace import layout, mailbox
 from greyhound.trace.native import load_reader
 from greyhound.trace.records import COMM_DTYPE, COUNT_DTYPE, INFLIGHT_DTYPE, RECORD_DTYPE
 
 _HEADER = struct.Struct("<QIIQIIQ40siiii32sQQIiQ")
+_STATE_WORDS, _LOWER_HALF = 3, 0xFFFFFFFF
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
@@ -91,6 +92,7 @@ class Ring:
         self._copy_records = load_reader()
         self._capacity = self.header.capacity
         self._head = self._word(layout.GH_OFF_HEAD)
+        self._state = self._bytes[layout.GH_OFF_STATE :][: 8 * _STATE_WORDS].view("<u8")
         self._next_index = 0
 
     @classmethod
@@ -126,17 +128,17 @@ class Ring:
     @property
     def hook_state(self) -> int:
         """One of GH_STATE_*."""
-        return int(self._bytes[layout.GH_OFF_STATE :][:4].view("<u4")[0])
+        return int(self._state[0]) & _LOWER_HALF
 
     @property
     def hook_flags(self) -> int:
         """GH_FLAG_* bits."""
-        return int(self._bytes[layout.GH_OFF_STATE + 4 :][:4].view("<u4")[0])
+        return int(self._state[0]) >> 32
 
     @property
     def heartbeat_ns(self) -> int:
         """CLOCK_MONOTONIC of the last call that the hook saw unmuted."""
-        return int(self._word(layout.GH_OFF_STATE + 8)[0])
+        return int(self._state[1])
 
     @property
     def muted_calls(self) -> int:
@@ -145,7 +147,7 @@ class Ring:
         Records read plus these count the process's calls through any change of mode. Those on a communicator keep
         their place in its sequence numbers, and the counters of ``counts`` go on.
         """
-        return int(self._word(layout.GH_OFF_STATE + 16)[0])
+        return int(self._state[2])
 
     @property
     def recorded(self) -> int:
@@ -209,10 +211,22 @@ class Ring:
         """Tell the hook when the master was last heard (CLOCK_MONOTONIC of this host)."""
         self._word(layout.GH_OFF_MASTER_HEARTBEAT)[0] = ns
 
+    def write_plan(self, text: bytes) -> None:
+        """Put a plan (JSON) into the plugin's mailbox. ValueError if it is too long."""
+        mailbox.write(self._mailbox(layout.GH_OFF_PLAN), text)
+
+    def read_report(self) -> bytes | None:
+        """The plugin's newest report (JSON); None while there is none. Raises mailbox.MailboxError if it is damaged."""
+        found = mailbox.read(self._mailbox(layout.GH_OFF_REPORT))
+        return found[1] if found else None
+
+    def _mailbox(self, offset_bytes: int) -> memoryview:
+        return memoryview(self._memory)[offset_bytes : offset_bytes + layout.GH_MAILBOX_BYTES]
+
     def close(self) -> None:
         """Unmap the file; the ring can't be used afterwards. Closing twice is harmless."""
         empty = np.empty(0, dtype=np.uint8)
-        self._bytes, self._head = empty, empty.view("<u8")
+        self._bytes, self._head, self._state = empty, empty.view("<u8"), empty.view("<u8")
         if not self._memory.closed:
             self._memory.close()
 
