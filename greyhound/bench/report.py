@@ -82,9 +82,17 @@ def _events(job: int, restart: int, start_s: int, rng: random.Random) -> Iterato
         yield {"kind": "suspect", "episode": f"e{number}", "iteration": number * 100 + 4, "data": slow}
         if number < 3:
             yield {"kind": "recovered", "episode": f"e{number}", "iteration": number * 100 + 40, "data": over}
-    yield {"kind": "verdict", "episode": "e1", "component": component, "data": {"cause": "hot"}}
+    yield {"kind": "verdict", "episode": "e1", "component": component, "data": _verdict(component)}
     totals = {"iterations": 700, "healthy_s": 5.0, "ranks": 32, "tracked": 32, "unmonitored": None, "episodes": rows}
     yield {"kind": "end", "iteration": 700, "data": totals}
+
+
+def _verdict(component: dict[str, object]) -> dict[str, object]:
+    """As the master says it (control/verdict_data.py)."""
+    suspect = {"kind": "gpu", "nodes": [component["node"]], "ranks": [5], "rank_count": 1, "bus": component["bus"]}
+    suspect |= {"peer": None, "ratio": 1.42, "share": 0.93, "confidence": 0.9}
+    suspect |= {"reasons": ["own time 1.42 x that of 31 ranks with the same work", "waits least in its collectives"]}
+    return {"run": "0f3a", "reason": "suspect", "suspects": [suspect], "explained": 0.93, "abstained": None, "notes": []}
 
 
 def _write_record(folder: Path, job: int, restart: int, start_s: int, rng: random.Random) -> int:
