@@ -92,7 +92,8 @@ def _verdict(component: dict[str, object]) -> dict[str, object]:
     suspect = {"kind": "gpu", "nodes": [component["node"]], "ranks": [5], "rank_count": 1, "bus": component["bus"]}
     suspect |= {"peer": None, "ratio": 1.42, "share": 0.93, "confidence": 0.9}
     suspect |= {"reasons": ["own time 1.42 x that of 31 ranks with the same work", "waits least in its collectives"]}
-    return {"run": "0f3a", "reason": "suspect", "suspects": [suspect], "explained": 0.93, "abstained": None, "notes": []}
+    said = {"suspects": [suspect], "explained": 0.93, "abstained": None, "notes": []}
+    return {"run": "0f3a", "reason": "suspect", **said}
 
 
 def _write_record(folder: Path, job: int, restart: int, start_s: int, rng: random.Random) -> int:
