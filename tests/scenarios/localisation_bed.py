@@ -174,12 +174,21 @@ class Bed:
 
     def _watch(self, case: Case, told: Told, seen: int) -> None:
         """Nothing needs to be reported, or a fail-stop."""
+        if not case.faults:
+            self.ask(case.watch_s)
         wanted = ("fail_stop",) if case.hangs else ()
-        self.came(lambda: bool(wanted and self._since(seen, *wanted)), case.watch_s)
+        self.came(lambda: bool(wanted and self._since(seen, *wanted)), case.watch_s if case.faults else 0.0)
         told.fail_stop = next(iter(self._since(seen, "fail_stop")), None)
         verdicts = self._since(seen, "verdict")
         told.verdict = next((event for event in verdicts if event["data"]["suspects"]), next(iter(verdicts), None))
         told.report = next(iter(self._since(seen, "suspect")), None)
+
+    def ask(self, seconds: float) -> None:
+        """Have the ranks profiled and judged as often as that time allows, as the job's owner may."""
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            self.job.greyhound("profile", self.job.name)
+        time.sleep(1.0)  # until the events have come here, too
 
     def from_the_start(self, case: Case) -> Told:
         """A job that is slow (or ragged) from its first iteration on: its first verdict that names somebody."""
@@ -192,7 +201,7 @@ class Bed:
             self.came(lambda: bool(naming()), START_VERDICT_S - (time.time() - self.submitted_s))
         else:
             self.settle()
-            self.came(lambda: bool(naming()), case.watch_s)
+            self.ask(case.watch_s)
         told.verdict = next(iter(naming() or self.events("verdict")), None)
         told.report = next(iter(self.events("suspect")), None)
         told.fail_stop = next(iter(self.events("fail_stop")), None)

@@ -114,10 +114,15 @@ def test_the_injected_component_is_named_and_nobody_else(case: Case, jobs: Jobs)
     print(row)
     localisation_page.add(row, jobs.sandbox.state.release)
     if not case.faults:
-        count = len(bed.events("profile")) - (0 if case.options else profiled)
-        seconds, named = time.monotonic() - begun_s, row.outcome != RIGHT
-        iterations = len(bed.job.training()) - begun
-        localisation_page.add_healthy(Healthy(LAYOUTS[case.layout].title, iterations, seconds, count, int(named)))
+        localisation_page.add_healthy(
+            Healthy(
+                layout=f"{LAYOUTS[case.layout].title}{', ragged' if case.options else ''}",
+                iterations=len(bed.job.training()) - begun,
+                seconds=time.monotonic() - begun_s,
+                profiles=len(bed.events("profile")) - (0 if case.options else profiled),
+                verdicts=int(row.outcome != RIGHT),
+            )
+        )
     assert row.outcome != WRONG
 
 
