@@ -2,10 +2,13 @@
 
     collector = EvidenceCollector()                     # starts its threads; reads at once
     collector.follow([Target(key, pid, bus), ...])      # now and then: the living ranks; never waits
-    evidence = collector.between(begin_ns, end_ns)      # wall clock; localize.cause_evidence.Evidence
-    data["evidence"] = as_message(evidence)             # plain data; the master: from_message, then cause.compare
+    collector.message(node, begin_s, end_s)             # wall clock: plain data for a message to the master
+    collector.between(begin_ns, end_ns)                 # the same before it is packed: localize.cause_evidence.Evidence
     collector.identities(node)                          # by bus id: what a repair ticket needs, as far as known yet
     collector.stop()
+
+The master: `cause_evidence.from_message(data)`, `identity.from_rows(data["identities"])` (ValueError names what is
+wrong), then `cause_verdict.explain`; it fills the leaf switches in from `slurm.topology.read_leaves`.
 
 Nothing here raises into the analyzer or holds it up: each source has a thread of its own, since NVML's calls and files
 of a sick adapter may block for good. What isn't answered is n/a, with the reason in `Evidence.absent`.
@@ -16,14 +19,15 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from greyhound.control.evidence_files import Source, Target
 from greyhound.control.evidence_identity import Hardware
 from greyhound.control.evidence_linux import LinuxSource
 from greyhound.control.evidence_nvml import NvmlSource
 from greyhound.control.evidence_rdma import RdmaSource
-from greyhound.localize.cause_evidence import EDGE_NS, Evidence, Reading, summarise
-from greyhound.localize.identity import Identity, identify
+from greyhound.localize.cause_evidence import EDGE_NS, Evidence, Reading, as_message, summarise
+from greyhound.localize.identity import Identity, as_rows, identify
 
 __all__ = ["EvidenceCollector", "Target"]
 
@@ -43,7 +47,7 @@ class _Reader:
         self._stopped = stopped
         self._lock = threading.Lock()
         self._readings: deque[Reading] = deque(maxlen=max(int(kept_s / period_s), 2))
-        self._absent: Mapping[str, str] = {}
+        self._absent: Mapping[str, str] = {source.name: "not read yet"}
         self._begun_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"gh-{source.name}", daemon=True)
 
@@ -68,7 +72,7 @@ class _Reader:
         with self._lock:
             readings, absent = list(self._readings), dict(self._absent)
         silent_s = time.monotonic() - self._begun_s
-        if not self._thread.is_alive() and not absent:
+        if self._thread.ident is not None and not self._thread.is_alive():
             absent[self.source.name] = "its reader ended; node.log in the step directory says why"
         elif silent_s > self._period_s + SILENT_S:
             absent[self.source.name] = f"no answer for {silent_s:.0f} s"
@@ -112,6 +116,11 @@ class EvidenceCollector:
             readings += [row for row in known if begin_ns - EDGE_NS <= row.t_ns <= end_ns + EDGE_NS]
             absent |= why
         return summarise(sorted(readings, key=lambda reading: reading.t_ns), begin_ns, end_ns, absent)
+
+    def message(self, node: str, begin_s: float, end_s: float) -> dict[str, Any]:
+        """Evidence of a stretch of wall clock, and the identities of the GPUs of the node of this name."""
+        evidence = self.between(round(begin_s * 1e9), round(end_s * 1e9))
+        return as_message(evidence) | {"identities": as_rows(self.identities(node).values())}
 
     def identities(self, node: str) -> dict[str, Identity]:
         """Each rank's GPU by normal bus id, without its switch, which the master asks Slurm for."""
