@@ -42,11 +42,13 @@ class RingFile:
 
 def ring_paths(folder: Path) -> list[Path]:
     """Ring files of a folder, by name; nothing if it is gone."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.name.startswith(PREFIX))
-    except OSError:
-        return []
+    return [folder / name for name in _ring_names(folder)]
+
+
+def _ring_names(folder: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return sorted(name for name in os.listdir(folder) if name.startswith(PREFIX))  # noqa: PTH208 - names are enough
+    return []
 
 
 @dataclass
@@ -122,16 +124,23 @@ class RingSearch:
         self._step_dir = step_dir
         self._proc = proc
         self._folders: dict[str, _Folder] = {}
+        self._own: dict[str, RingFile] = {}
         self._due_s = 0.0
 
     def find(self, now_s: float) -> list[RingFile]:
         """All rings now (`now_s` is monotonic); roots of other processes are looked through every SEARCH_S at most."""
-        own = [RingFile(path.name, path) for path in ring_paths(self._step_dir)]
+        own = self._find_own()
         if now_s >= self._due_s:
             self._due_s = now_s + (RARE_SEARCH_S if own and not self._folders else SEARCH_S)
             with contextlib.suppress(OSError):  # out of descriptors for a moment: the next look counts
                 self._look_elsewhere()
         return own + [ring for folder in self._folders.values() for ring in folder.rings()]
+
+    def _find_own(self) -> list[RingFile]:
+        """Those in the step's own directory; of many rings it is the same ones each second."""
+        known, step_dir = self._own, self._step_dir
+        self._own = {name: known.get(name) or RingFile(name, step_dir / name) for name in _ring_names(step_dir)}
+        return list(self._own.values())
 
     def _look_elsewhere(self) -> None:
         seen: dict[str, dict[str, int]] = {}

@@ -24,7 +24,7 @@ class ReaderMissingError(ImportError):
 
 
 def load_reader() -> CopyRecords:
-    """The C reader, or on x86-64, whose loads aren't reordered, its numpy equivalent."""
+    """The C reader, or on x86-64, whose loads aren't reordered, its numpy equivalent; not for several threads."""
     if READER_PATH.is_file():
         return _native_reader(READER_PATH)
     if platform.machine() in ("x86_64", "AMD64"):
@@ -35,13 +35,15 @@ def load_reader() -> CopyRecords:
 def _native_reader(path: Path) -> CopyRecords:
     function = ctypes.CDLL(str(path)).gh_copy_records
     counter = ctypes.POINTER(ctypes.c_uint64)
+    next_index, lost = ctypes.c_uint64(), ctypes.c_uint64()
+    next_at, lost_at = ctypes.byref(next_index), ctypes.byref(lost)
     function.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, counter, counter]
     function.restype = ctypes.c_int64
 
     def copy_records(ring: NDArray[np.uint8], first: int, most: int) -> tuple[NDArray[np.void], int, int]:
         out = np.empty(most, dtype=RECORD_DTYPE)
-        next_index, lost = ctypes.c_uint64(first), ctypes.c_uint64(0)
-        copied = function(ring.ctypes.data, first, most, out.ctypes.data, ctypes.byref(next_index), ctypes.byref(lost))
+        next_index.value, lost.value = first, 0
+        copied = function(ring.ctypes.data, first, most, out.ctypes.data, next_at, lost_at)
         if copied < 0:
             raise ValueError(f"gh_copy_records answered {copied}: reader and ring are of different versions")
         return out[:copied], next_index.value, lost.value

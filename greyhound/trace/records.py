@@ -89,6 +89,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _SHIFT_1, _SHIFT_2, _HALF = np.uint64(30), np.uint64(27), np.uint64(32)
 _PASSED_OVER = np.uint8(layout.GH_REC_BY_HOOK | layout.GH_REC_CAPTURED)
+_IN_GROUP = np.uint8(layout.GH_REC_IN_GROUP)
 _UPPER_HALF = np.uint64(0xFFFFFFFF_00000000)
 
 
@@ -109,8 +110,9 @@ def symbols(records: NDArray[np.void]) -> NDArray[np.uint64]:
     kind ^= kind >> _SHIFT_2
     kind *= _MIX_2
     size = words[:, _BYTES_WORD] * _MIX_BYTES
-    ragged = (records["flags"] & np.uint8(layout.GH_REC_IN_GROUP)) != 0
-    if ragged.any():
+    flags = records["flags"]
+    if np.bitwise_or.reduce(flags) & _IN_GROUP:
+        ragged = (flags & _IN_GROUP) != 0
         ragged &= (records["op"] == layout.GH_OP_SEND) | (records["op"] == layout.GH_OP_RECV)
         size[ragged] = 0
     size ^= size >> _SHIFT_1
@@ -127,11 +129,12 @@ def top_level(records: NDArray[np.void]) -> NDArray[np.void]:
     Left out: communicator constructors and destructors, calls made by the hook, GPU timings, calls captured into
     a graph (they run when it is launched), and the record of a group, whose calls are there one by one.
     """
-    op, passed_over = records["op"], records["flags"] & _PASSED_OVER
-    if len(records) and op.max() <= layout.GH_OP_WAIT_SIGNAL and not passed_over.any():
+    op, flags = records["op"], records["flags"]
+    last = layout.GH_OP_WAIT_SIGNAL
+    if len(records) and np.maximum.reduce(op) <= last and not (np.bitwise_or.reduce(flags) & _PASSED_OVER):
         return records  # most often
-    tracked = (op <= layout.GH_OP_WAIT_SIGNAL) | (op == layout.GH_OP_GRAPH_LAUNCH)
-    tracked &= passed_over == 0
+    tracked = (op <= last) | (op == layout.GH_OP_GRAPH_LAUNCH)
+    tracked &= (flags & _PASSED_OVER) == 0
     kept: NDArray[np.void] = records[tracked]
     return kept
 
