@@ -1,7 +1,7 @@
 """Messages between analyzers and master: JSON `{"v":1,"kind","node","seq","t_ns","data"}`, checked field by field.
 
-Up (analyzer to master): hello, iteration, report, ab_measure, trace_done, profile_done, stand, bye. Down: set,
-ab_window, ab_stop, trace, profile, stop. Kinds of later releases are ignored by their receiver
+Up (analyzer to master): hello, iteration, report, ab_measure, trace_done, profile_done, stand, plugin, bye. Down: set,
+ab_window, ab_stop, trace, profile, plan, stop. Kinds of later releases are ignored by their receiver
 (`UnknownKindError`), malformed messages are refused (`MessageError`); nothing is ever evaluated.
 """
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from greyhound.control.fields import Fields, checked, one_of, table_of, text, whole
+from greyhound.control.plan_message import PlanOrder, PluginWord
 from greyhound.control.profile_message import ProfileDone, ProfileOrder
 from greyhound.control.stand_message import Stand
 
@@ -163,7 +164,7 @@ class TraceDone:
 
 
 Data = (Hello | IterationBatch | Report | Bye | Stop | Set | AbWindow | AbMeasure | AbStop) | (
-    TraceOrder | TraceDone | ProfileOrder | ProfileDone | Stand
+    TraceOrder | TraceDone | ProfileOrder | ProfileDone | Stand | PluginWord | PlanOrder
 )
 
 
@@ -192,6 +193,8 @@ _KINDS: dict[str, type[Data]] = {
     "profile": ProfileOrder,
     "profile_done": ProfileDone,
     "stand": Stand,
+    "plugin": PluginWord,
+    "plan": PlanOrder,
 }
 _TABLES = {kind: table_of(data_type) for kind, data_type in _KINDS.items()}
 _KIND_OF = {data_type: kind for kind, data_type in _KINDS.items()}

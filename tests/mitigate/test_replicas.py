@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greyhound.localize.model import RankProfile
-from greyhound.mitigate import replicas
-from greyhound.mitigate.replicas import Role
+from greyhound.mitigate import replicas, roles
+from greyhound.mitigate.roles import Role
 
 
 def profile(key, own_s):
@@ -39,15 +39,15 @@ def test_times_under_an_uneven_split_are_of_a_micro_batch():
 
 
 def test_ranks_must_agree():
-    assert replicas.agreed(ROLES, list(ROLES)).total == 8
-    with pytest.raises(replicas.RolesError, match="1 of 5 ranks don't use"):
-        replicas.agreed(ROLES, [*ROLES, "e"])
-    with pytest.raises(replicas.RolesError, match="different plans"):
-        replicas.agreed(ROLES | {"d": role(1, (6, 2), plan=1)}, list(ROLES))
-    with pytest.raises(replicas.RolesError, match="don't cover 2 replicas"):
-        replicas.agreed({"a": role(0)}, ["a"])
-    with pytest.raises(replicas.RolesError, match="no rank"):
-        replicas.agreed({}, [])
+    assert roles.agreed(ROLES, list(ROLES)).total == 8
+    with pytest.raises(roles.RolesError, match="1 of 5 ranks don't use"):
+        roles.agreed(ROLES, [*ROLES, "e"])
+    with pytest.raises(roles.RolesError, match="different plans"):
+        roles.agreed(ROLES | {"d": role(1, (6, 2), plan=1)}, list(ROLES))
+    with pytest.raises(roles.RolesError, match="don't cover 2 replicas"):
+        roles.agreed({"a": role(0)}, ["a"])
+    with pytest.raises(roles.RolesError, match="no rank"):
+        roles.agreed({}, [])
 
 
 def test_a_slow_replica_gets_fewer():
