@@ -78,7 +78,7 @@ def rank_causes(evidence: Evidence, growths: Sequence[Growth], limits: Limits) -
     for growth in growths:
         if not growth.slow(limits):
             continue
-        waiting = agrees(evidence.waits.get(growth.rank, []))
+        waiting = agrees(evidence.waits.get(growth.rank, []), growth.own_s)
         if waiting is False:
             rank = evidence.profiles[growth.rank].rank
             notes.append(f"rank {rank} has {growth.ratio:.2f} x the own time but waits for others: not blamed")

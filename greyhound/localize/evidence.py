@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from greyhound.localize.clocks import Clocks, clocks_of, without_leaps
 from greyhound.localize.groups import Group, equals, groups_of
@@ -27,7 +28,7 @@ class Evidence:
     timed: bool
     notes: tuple[str, ...]
 
-    @property
+    @cached_property
     def iteration_s(self) -> float:
         """Seconds of an iteration: the median over ranks of each one's median; NaN without any."""
         levels = sorted(level(rows.total) for rows in self.iterations)
@@ -56,7 +57,7 @@ def evidence_of(profiles: Sequence[RankProfile]) -> Evidence:
         clocks,
         tuple(equals(usable, groups)),
         tuple(channels),
-        waits_of(calls, groups) if timed else {},
+        waits_of(calls, groups, [len(row) for _, row in kept]) if timed else {},
         timed,
         (*clocks.notes, *(notes if len(kept) < len(profiles) else ())),
     )

@@ -127,13 +127,14 @@ def _ends(sure: Waits, possible: Waits, count: int) -> list[int]:
     labels = connected_components(graph, directed=True, connection="strong")[1]
     part = np.asarray(labels, dtype=np.int64)
     waiting, awaiting = np.nonzero(graph)
-    leaving = set(part[waiting][part[waiting] != part[awaiting]].tolist())
-    awaited = graph.any(axis=0)
+    apart = np.not_equal(part[waiting], part[awaiting])
+    leaving = set(np.extract(apart, part[waiting]).tolist())
+    awaited = set(awaiting.tolist())
     found = []
     for number in sorted(set(part.tolist()) - leaving):
         inside = np.flatnonzero(part == number).tolist()
         if len(inside) == 1:
-            found += [index for index in inside if awaited[index]]
+            found += [index for index in inside if index in awaited]
             continue
         held = {other for index in inside for other in sure.get(index, {}) if part[other] == number}
         found += [index for index in inside if index in held and not sure.get(index)]

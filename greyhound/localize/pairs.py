@@ -4,9 +4,11 @@ Sends and receives that were issued in one group share one pair of times (a *bra
 same brackets in the same order; that of the rank which came last is the transfer.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,8 +109,8 @@ def _close(apart: Floats, ends: Floats) -> NDArray[np.bool_]:
     """Whether ends differ from one another as most do: by less than calls usually follow on each other."""
     if len(apart) == 0:
         return np.empty(0, dtype=bool)
-    usual = float(np.median(np.diff(np.sort(ends)))) if len(ends) > 1 else np.inf
-    near: NDArray[np.bool_] = np.abs(apart - np.median(apart)) <= usual / 2
+    usual = median(np.diff(np.sort(ends)).tolist()) if len(ends) > 1 else math.inf
+    near: NDArray[np.bool_] = np.abs(apart - median(apart.tolist())) <= usual / 2
     return near
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 from scipy.special import stdtrit
@@ -21,18 +22,18 @@ def level(values: Floats) -> float:
     if count == 0:
         return math.nan
     cut = int(_TRIMMED * count)
-    return float(np.sort(values)[cut : count - cut].mean())
+    return math.fsum(sorted(values.tolist())[cut : count - cut]) / (count - 2 * cut)
 
 
 def spread(values: Floats) -> float:
     """Robust standard deviation of the logs of positive values; NaN of fewer than two."""
-    positive = values[values > 0]
-    count = len(positive)
+    logs = [math.log(value) for value in values.tolist() if value > 0]
+    count = len(logs)
     if count < 2:
         return math.nan
-    logs = np.log(positive)
+    middle = median(logs)
     small_sample = count / (count - 0.8)
-    return small_sample * _MAD_TO_DEVIATION * float(np.median(np.abs(logs - np.median(logs))))
+    return small_sample * _MAD_TO_DEVIATION * median([abs(value - middle) for value in logs])
 
 
 def with_prior(found: float, freedom: float) -> float:

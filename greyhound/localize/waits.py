@@ -7,20 +7,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from greyhound.localize.groups import Group
-from greyhound.localize.table import SYMMETRIC, Calls, instances_of
+from greyhound.localize.stats import others_low_median
+from greyhound.localize.table import SYMMETRIC, Calls, calls_for_each, instances_of
+
+_CONTRADICTS = 0.5  # of the growth
+_LESS = 0.7  # of the others' wait
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Seconds that a rank waited in a communicator's collectives, and what its other members waited (median)."""
+    """Seconds an iteration that a rank waited in a communicator's collectives, and its other members (low
+    median)."""
 
     comm: int
     mine_s: float
     others_s: float
 
 
-def waits_of(calls: Calls, groups: dict[int, Group]) -> dict[int, list[Wait]]:
-    """Waits by rank, from collectives that at least two members timed; durations only, so no clock matters."""
+def waits_of(calls: Calls, groups: dict[int, Group], iterations: Sequence[int]) -> dict[int, list[Wait]]:
+    """Waits by rank, from collectives that at least two members timed; durations only, so no clock matters.
+
+    `iterations`: how many each rank's profile holds.
+    """
     mine = calls.where(np.isin(calls.op, SYMMETRIC))
     found = instances_of(mine)
     if len(found.first) == 0:
@@ -29,6 +37,7 @@ def waits_of(calls: Calls, groups: dict[int, Group]) -> dict[int, list[Wait]]:
     shortest = np.minimum.reduceat(ordered.duration, found.first)
     shared = np.repeat(found.members > 1, found.members)
     wait = np.where(shared, ordered.duration - np.repeat(shortest, found.members), 0.0)
+    wait *= calls_for_each(ordered) / np.maximum(np.asarray(iterations), 1)[ordered.rank]
     keys = np.stack([ordered.comm.view(np.int64), ordered.rank], axis=1)[shared]
     if len(keys) == 0:
         return {}
@@ -43,16 +52,21 @@ def waits_of(calls: Calls, groups: dict[int, Group]) -> dict[int, list[Wait]]:
 def _by_rank(by_comm: dict[int, dict[int, float]]) -> dict[int, list[Wait]]:
     found: dict[int, list[Wait]] = defaultdict(list)
     for comm, waits in by_comm.items():
-        for rank, seconds in waits.items():
-            others = [value for other, value in waits.items() if other != rank]
-            if others:
-                found[rank].append(Wait(comm, seconds, float(np.median(others))))
+        seconds = np.array(list(waits.values()))
+        if len(seconds) > 1:
+            others = others_low_median(seconds).tolist()
+            for (rank, mine), rest in zip(waits.items(), others, strict=True):
+                found[rank].append(Wait(comm, mine, rest))
     return found
 
 
-def agrees(waits: Sequence[Wait]) -> bool | None:
-    """Whether a rank that is thought slow waits less than those which should be waiting for it; None: not known."""
-    mine, others = sum(w.mine_s for w in waits), sum(w.others_s for w in waits)
-    if not waits or (mine == 0 and others == 0):
-        return None
-    return mine <= others
+def agrees(waits: Sequence[Wait], growth_s: float) -> bool | None:
+    """Whether a rank that takes `growth_s` longer waits less than those which should wait for it; None: not known.
+
+    A contradiction must be as large as the growth: of the calls in a profile just the one may be missing in which all
+    the others wait.
+    """
+    mine, others = sum(wait.mine_s for wait in waits), sum(wait.others_s for wait in waits)
+    if mine - others >= _CONTRADICTS * growth_s:
+        return False
+    return True if mine <= _LESS * others and others > 0 else None
