@@ -3,7 +3,18 @@
 import subprocess
 import sys
 
-_NAMES = ("hook", "reader", "analyzer", "tracker", "many_ranks", "evidence", "training", "profiling", "period", "period_fuzz")
+_NAMES = (
+    "hook",
+    "reader",
+    "analyzer",
+    "tracker",
+    "many_ranks",
+    "evidence",
+    "training",
+    "profiling",
+    "period",
+    "period_fuzz",
+)
 _BENCHES = tuple(f"greyhound.bench.{name}" for name in _NAMES)
 
 
