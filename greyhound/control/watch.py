@@ -298,7 +298,8 @@ class RankWatch:
         """
         signs = (self._ring.recorded, self._ring.muted_calls, self._ring.heartbeat_ns)
         moves, self._signs = signs != self._signs, signs
-        running = process_alive(self._pid, self._header.pid_start)
+        # Of hundreds of ranks /proc is asked only for those whose ring stands still.
+        running = (moves and self._visible) or process_alive(self._pid, self._header.pid_start)
         self._visible = self._visible or running
         now_s = time.monotonic()
         if moves:
