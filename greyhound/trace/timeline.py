@@ -104,12 +104,20 @@ class RankTimeline:
             yield from self._slices("host", tid, own, own["t_ns"], own["host_ns"])
 
     def _gpu(self, timed: NDArray[np.void]) -> Iterator[str]:
-        for stream in np.unique(timed["stream"]).tolist():
+        streams = np.unique(timed["stream"]).tolist()
+        several = len({*streams, *self._streams}) > 1
+        for stream in streams:
             own = _groups_once(timed[timed["stream"] == stream])
             tid, is_new = self._track(self._streams, stream, self.spot.first_tid + _STREAMS_FROM, _STREAMS_FROM)
             if is_new:
-                yield from self._name(tid, "GPU" if len(self._streams) == 1 else f"GPU, stream {len(self._streams)}")
+                yield from self._name(tid, f"GPU, stream {len(self._streams)}{self._mostly(own)}" if several else "GPU")
             yield from self._slices("gpu", tid, own, own["start_ns"], own["duration_ns"])
+
+    def _mostly(self, rows: NDArray[np.void]) -> str:
+        """What most calls of a stream are on."""
+        comms, counts = np.unique(rows["comm"], return_counts=True)
+        known = self.comms.get(int(comms[np.argmax(counts)]))
+        return f" ({known.words})" if known and known.words else ""
 
     def _track(self, known: dict[int, int], key: int, first: int, most: int) -> tuple[int, bool]:
         """The track of a thread or stream; of very many the last ones share one."""

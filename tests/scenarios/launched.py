@@ -41,12 +41,16 @@ class Launch:
         """How Greyhound knows it."""
         return self._folder.name
 
-    def record_calls(self, output: Path) -> list[dict[str, object]]:
-        """`greyhound trace record` while it trains, and what `greyhound detect` makes of the files."""
+    def wait_until_tracked(self) -> None:
+        """Until the period of its ranks is known."""
         until_s = time.monotonic() + START_TIMEOUT_S
         while self.state() != "tracking":
             assert time.monotonic() < until_s, "the ranks must be tracked"
             time.sleep(0.2)
+
+    def record_calls(self, output: Path) -> list[dict[str, object]]:
+        """`greyhound trace record` while it trains, and what `greyhound detect` makes of the files."""
+        self.wait_until_tracked()
         command = [GREYHOUND, "trace", "record", self.name, "--seconds", "6", "-o", output]
         command += ["--record-dir", self._folder.parent]
         done = subprocess.run(command, check=True, timeout=90, stdout=subprocess.PIPE, text=True)

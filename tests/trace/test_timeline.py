@@ -80,7 +80,7 @@ def test_a_timed_group_is_one_slice():
 def test_threads_and_streams_have_tracks_and_very_many_share_the_last():
     records = make_records(300, thread=np.arange(300) % 100, stream=np.arange(300) % 50, host_ns=10**7)
     by_track = tracks(events(np.concatenate([records, timing(records, records["t_ns"], 10**7)])))
-    assert {"rank 3 host", "rank 3 host, thread 2", "rank 3 GPU", "rank 3 GPU, stream 32"} <= set(by_track)
+    assert {"rank 3 host", "rank 3 host, thread 2", "rank 3 GPU, stream 1", "rank 3 GPU, stream 32"} <= set(by_track)
     assert len(by_track) == 31 + 32
     assert sum(map(len, by_track.values())) == 600
 
