@@ -16,7 +16,6 @@ from greyhound.localize.table import SYMMETRIC, Calls, Floats, calls_of, instanc
 
 JUMP_S = 1.0
 """A clock that leaps by more within a profile was set; time synchronisation slews by under a millisecond."""
-_SPREADS = 20.0  # a leap must also stand out from the differences' own spread
 _MAD_TO_DEVIATION = 1.4826
 
 
@@ -69,7 +68,7 @@ def _differences(nodes: Sequence[int], calls: Calls) -> dict[tuple[int, int], li
     return found
 
 
-def _leap(differences: Floats, spread: float) -> tuple[int, float]:
+def _leap(differences: Floats) -> tuple[int, float]:
     """(index, seconds) of the largest leap between neighbours, or (0, 0.0) where the clocks ran evenly."""
     if len(differences) < 4:
         return 0, 0.0
@@ -84,7 +83,7 @@ def _leap(differences: Floats, spread: float) -> tuple[int, float]:
 def _edge(one: int, other: int, rows: list[tuple[float, float]]) -> _Edge:
     rows.sort()
     times, differences = np.array(rows).T
-    index, leap_s = _leap(differences, 0.0)
+    index, leap_s = _leap(differences)
     kept = differences[:index] if index else differences
     middle = float(np.median(kept))
     spread = _MAD_TO_DEVIATION * float(np.median(np.abs(kept - middle)))
@@ -149,7 +148,7 @@ def _jumps(edges: list[_Edge]) -> tuple[dict[int, float], list[str]]:
             votes[edge.other] += 1
         worst = max(votes, key=lambda node: (votes[node], node))
         mine = [edge for edge in leaps if worst in (edge.one, edge.other)]
-        size_s = abs(float(np.median([edge.leap_s for edge in mine])))
+        size_s = float(np.median([abs(edge.leap_s) for edge in mine]))
         jumped[worst] = min(edge.leap_at_s for edge in mine)
         notes.append(f"the clock of node {worst} leapt by {size_s:.0f} s within the profile; what follows is not used")
         leaps = [edge for edge in leaps if edge not in mine]

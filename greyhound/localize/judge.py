@@ -73,7 +73,7 @@ def _lost(found: Evidence, before: Evidence | None, lost_s: float | None, limits
     grown = found.iteration_s - before.iteration_s
     if lost_s is None:
         return grown if grown > limits.iteration_share * before.iteration_s else None
-    return max(grown, 0.0) if grown < limits.gone * lost_s else grown
+    return 0.0 if grown < limits.gone * lost_s else grown
 
 
 def _identity(profile: RankProfile) -> tuple[int, str]:

@@ -13,7 +13,7 @@ LAYOUTS = {
     "TP2 DP2 PP2": Layout(2, 2, 2, 2),
     "DP4 PP2": Layout(1, 4, 2, 2),
     "FSDP 4": Layout(1, 4, 1, 2, sharded=True),
-    "TP8 DP4 PP4": Layout(8, 4, 4, 8, micro_batches=8),
+    "TP8 DP4 PP4": Layout(8, 4, 4, 8),
 }
 
 
