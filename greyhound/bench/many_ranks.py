@@ -4,6 +4,7 @@
 written between the rounds and its processor time left out; a round stands for a tenth of a second.
 """
 
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from greyhound.control.analyzer import Analyzer
 from greyhound.control.bus import MemoryBus
 from greyhound.control.link import Link
 from greyhound.control.messages import Hello
+from greyhound.sandbox.processes import start_ticks
 
 _RANKS = 512
 _CALLS = 200
@@ -38,7 +40,11 @@ class _Node:
 
     def __init__(self, folder: Path) -> None:
         self._bus = MemoryBus()
-        self._writers = [RingWriter(folder / f"ring.{1000 + rank}.1", 1024, world_rank=rank) for rank in range(_RANKS)]
+        start = start_ticks(os.getpid()) or 1  # the ranks live as long as this process does
+        self._writers = [
+            RingWriter(folder / f"ring.{1000 + rank}.1", 1024, world_rank=rank, pid_start=start)
+            for rank in range(_RANKS)
+        ]
         link = Link(0, Hello("n1", "host", 1), lambda: (self._bus, False))
         self.analyzer = Analyzer(folder, "observe", 0.1, 10, link)
         self._calls = _iteration()
