@@ -2,13 +2,12 @@
 
     collector = EvidenceCollector()                     # starts its threads; reads at once
     collector.follow([Target(key, pid, bus), ...])      # now and then: the living ranks; never waits
-    collector.message(node, begin_s, end_s)             # wall clock: plain data for a message to the master
-    collector.between(begin_ns, end_ns)                 # the same before it is packed: localize.cause_evidence.Evidence
+    collector.between(begin_ns, end_ns)                 # wall clock; localize.cause_evidence.Evidence
     collector.identities(node)                          # by bus id: what a repair ticket needs, as far as known yet
     collector.stop()
 
-The master: `cause_evidence.from_message(data)`, `identity.from_rows(data["identities"])` (ValueError names what is
-wrong), then `cause_verdict.explain`; it fills the leaf switches in from `slurm.topology.read_leaves`.
+On the way to the master: `cause_evidence.as_message` and `from_message`; there `cause.compare`, and
+`slurm.topology.read_leaves` for the leaf switches.
 
 Nothing here raises into the analyzer or holds it up: each source has a thread of its own, since NVML's calls and files
 of a sick adapter may block for good. What isn't answered is n/a, with the reason in `Evidence.absent`.
@@ -19,15 +18,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from greyhound.control.evidence_files import Source, Target
 from greyhound.control.evidence_identity import Hardware
 from greyhound.control.evidence_linux import LinuxSource
 from greyhound.control.evidence_nvml import NvmlSource
 from greyhound.control.evidence_rdma import RdmaSource
-from greyhound.localize.cause_evidence import EDGE_NS, Evidence, Reading, as_message, summarise
-from greyhound.localize.identity import Identity, as_rows, identify
+from greyhound.localize.cause_evidence import EDGE_NS, Evidence, Reading, summarise
+from greyhound.localize.identity import Identity, identify
 
 __all__ = ["EvidenceCollector", "Target"]
 
@@ -116,11 +114,6 @@ class EvidenceCollector:
             readings += [row for row in known if begin_ns - EDGE_NS <= row.t_ns <= end_ns + EDGE_NS]
             absent |= why
         return summarise(sorted(readings, key=lambda reading: reading.t_ns), begin_ns, end_ns, absent)
-
-    def message(self, node: str, begin_s: float, end_s: float) -> dict[str, Any]:
-        """Evidence of a stretch of wall clock, and the identities of the GPUs of the node of this name."""
-        evidence = self.between(round(begin_s * 1e9), round(end_s * 1e9))
-        return as_message(evidence) | {"identities": as_rows(self.identities(node).values())}
 
     def identities(self, node: str) -> dict[str, Identity]:
         """Each rank's GPU by normal bus id, without its switch, which the master asks Slurm for."""

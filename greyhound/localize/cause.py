@@ -2,7 +2,7 @@
 
     hints = compare(of a healthy time, of the slow time, of the other nodes)      # cause_evidence.Evidence each
     own = of_rank(hints, rank's key, its GPU's bus id)                            # strongest first
-    kinds(own)                                                                    # {"gpu": 0.29, "cpu": 0.4}
+    told_kind(suspect's kind, own)                                                # the kind that evidence shows
     [hint.text for hint in own]                                                   # a verdict's reasons
     unknown(of the slow time)                                                     # a verdict's notes: what is n/a
 
@@ -15,10 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from greyhound.localize import cause_gpu, cause_host
 from greyhound.localize.cause_evidence import Evidence
-from greyhound.localize.cause_place import Hint, Place
+from greyhound.localize.cause_place import QUOTA, Hint, Place
 from greyhound.localize.identity import normal_bus
 
-__all__ = ["Hint", "compare", "kinds", "of_nic", "of_rank", "unknown"]
+__all__ = ["Hint", "compare", "kinds", "of_nic", "of_rank", "told_kind", "unknown"]
+
+_OF_HOSTS = ("cpu", "input", "storage", "unknown")
+_STRONG = 0.1  # weight from which evidence decides between the kinds of a host
+_QUOTA = 0.2  # a rank held back so much is slow for that, whatever else its times look like
 
 _RULES: dict[str, tuple[Callable[[Place], Iterable[Hint]], ...]] = {
     "gpu": cause_gpu.RULES,
@@ -66,6 +70,24 @@ def kinds(hints: Iterable[Hint]) -> dict[str, float]:
     for hint in hints:
         found[hint.kind] = max(found.get(hint.kind, 0.0), hint.weight)
     return found
+
+
+def told_kind(kind: str, hints: Iterable[Hint]) -> str:
+    """What a suspect of this kind is by the evidence of its ranks (`of_rank` of each).
+
+    What a host is late for shows in no time of a call, so there the strongest evidence decides. A `gpu` is a `cpu` only
+    where a CPU quota held its rank back and its own figures are well. Links, and kinds without evidence, stay.
+    """
+    found = list(hints)
+    weights = kinds(hint for hint in found if hint.kind in _OF_HOSTS)
+    if kind == "gpu":
+        held = max((hint.weight for hint in found if hint.scope == "rank" and hint.by == QUOTA), default=0.0)
+        return "cpu" if held >= _QUOTA and kinds(found).get("gpu", 0.0) < _STRONG else kind
+    if kind in _OF_HOSTS and weights:
+        strongest = max(weights, key=lambda name: weights[name])
+        if weights[strongest] >= max(_STRONG, 2 * weights.get(kind, 0.0)):
+            return strongest
+    return kind
 
 
 def unknown(evidence: Evidence) -> tuple[str, ...]:

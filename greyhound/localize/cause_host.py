@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from greyhound.localize.cause_place import COUNTED_WEIGHT, TIMES_MORE, Hint, Place, a_second, mhz, percent
+from greyhound.localize.cause_place import COUNTED_WEIGHT, QUOTA, TIMES_MORE, Hint, Place, a_second, mhz, percent
 
 _FREQUENCY_DROP = 0.2
 _FAULTS_A_S, _SWAPPED_A_S = 50.0, 50.0
@@ -20,9 +20,8 @@ def _throttled(place: Place) -> Iterable[Hint]:
     share = periods / all_periods if periods is not None and all_periods else None
     words = f", in {min(share, 1.0):.0%} of the periods" if share is not None else ""
     text = f"the CPU quota of its cgroup held it back {seconds:.2f} s a second{words}"
-    yield place.hint(
-        "cpu", min(seconds, share if share is not None else 1.0), text + place.before_text("throttled_s", _held)
-    )
+    weight = min(seconds, share if share is not None else 1.0)
+    yield place.hint("cpu", weight, text + place.before_text("throttled_s", _held), QUOTA)
 
 
 def _held(seconds: float) -> str:

@@ -7,6 +7,7 @@ from greyhound.localize.cause_evidence import Evidence
 
 _SHARE_MORE, _SHARE_LEAST = 0.05, 0.1  # of the time
 TIMES_MORE = 3.0
+QUOTA = "quota"
 COUNTED_WEIGHT = 0.1
 """Of counters and flags that don't say how much time was lost."""
 
@@ -16,6 +17,7 @@ class Hint:
     """What points to a cause: `kind` (model.KINDS) of the component `name` in `scope` (node, rank, gpu, nic).
 
     `weight`, 0 to 1: the share of speed or time that it may account for; a guess where counters don't tell.
+    `by` is QUOTA where that is what shows it.
     """
 
     kind: str
@@ -23,6 +25,7 @@ class Hint:
     name: str
     weight: float
     text: str
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class Place:
         then = self.then(field)
         return f", {shown(then)} before" if then is not None else ", before n/a"
 
-    def hint(self, kind: str, weight: float, text: str) -> Hint:
-        return Hint(kind, self.scope, self.name, min(max(weight, 0.0), 1.0), text)
+    def hint(self, kind: str, weight: float, text: str, by: str = "") -> Hint:
+        return Hint(kind, self.scope, self.name, min(max(weight, 0.0), 1.0), text, by)
 
 
 def percent(share: float) -> str:

@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 NOT_KNOWN = "n/a"
-MOST_ROWS, MOST_CHARACTERS = 128, 200
 _BUS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])", re.ASCII | re.IGNORECASE)
 _PCI_PART = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 
@@ -99,31 +97,3 @@ def nearest(gpu_path: str, ports: Iterable[Port]) -> tuple[str, ...]:
     distances = [(common_bridges(gpu_path, port.path), port.name) for port in ports]
     most = max((shared for shared, _ in distances), default=0)
     return tuple(sorted(name for shared, name in distances if shared == most)) if most else ()
-
-
-def as_rows(identities: Iterable[Identity]) -> list[dict[str, Any]]:
-    """As plain data for a message; `from_rows` reads them back."""
-    return [asdict(identity) | {"instances": list(identity.instances)} for identity in identities][:MOST_ROWS]
-
-
-def from_rows(value: Any) -> tuple[Identity, ...]:
-    """Check what a node sent; ValueError names the offending part. Fields of later releases are ignored."""
-    if not isinstance(value, list) or len(value) > MOST_ROWS:
-        raise ValueError(f"identities: not a list of at most {MOST_ROWS}")
-    return tuple(_identity(row) for row in value)
-
-
-def _identity(value: Any) -> Identity:
-    if not isinstance(value, dict):
-        raise ValueError("identities: not an object")
-    texts = {name: _text(name, value.get(name)) for name in ("node", "bus", "gpu", "uuid", "serial", "nic", "switch")}
-    instances = value.get("instances")
-    if not isinstance(instances, list) or len(instances) > MOST_ROWS:
-        raise ValueError(f"identities: instances: not a list of at most {MOST_ROWS}")
-    return Identity(**texts, instances=tuple(_text("instances", one) for one in instances))
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > MOST_CHARACTERS or not value.isprintable():
-        raise ValueError(f"identities: {name}: not a text of at most {MOST_CHARACTERS} printable characters")
-    return value

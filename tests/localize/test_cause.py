@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greyhound.localize.cause import compare, kinds, of_nic, of_rank, unknown
+from greyhound.localize.cause import compare, kinds, of_nic, of_rank, told_kind, unknown
 from greyhound.localize.cause_evidence import FIELDS, Evidence, Reading, as_message, from_message, row, summarise
 
 BUS, OTHER = "0000:65:00.0", "0000:b3:00.0"
@@ -251,6 +251,34 @@ def test_a_rank_gets_its_own_its_gpus_and_its_nodes_hints_only():
         ("rank", "r"), ("gpu", BUS), ("gpu", f"{BUS}/1/0"), ("node", "")
     ]  # fmt: skip
     assert of_rank(compare(before, slow), "t", "") == found[-1:]
+
+
+QUOTA = {"throttled_s": 0.6, "periods": 10.0, "throttled_periods": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("said", "rank", "kind"),
+    [
+        ("input", QUOTA, "cpu"),
+        ("cpu", {"io_delay_s": 0.5, "read_bytes": 1e8}, "input"),
+        ("cpu", {"io_delay_s": 0.5, "write_bytes": 1e8}, "storage"),
+        ("cpu", {"io_delay_s": 0.5, "wait_s": 0.4}, "cpu"),
+        ("unknown", {"wait_s": 0.4}, "cpu"),
+        ("input", {}, "input"),
+        ("cpu", {"run_s": 0.9}, "cpu"),
+        ("gpu", QUOTA, "cpu"),
+        ("gpu", {"wait_s": 0.6}, "gpu"),
+        ("link", QUOTA, "link"),
+    ],
+)
+def test_evidence_tells_the_kinds_of_hosts_apart_and_a_quota_from_a_slow_gpu(said, rank, kind):
+    assert told_kind(said, of_rank(compare(None, of("rank", "r", **rank)), "r", BUS)) == kind
+
+
+def test_a_gpu_that_is_slow_by_its_own_figures_stays_one_whatever_the_quota():
+    before = of("gpu", BUS, sm_mhz=1980.0)
+    slow = Evidence(10.0, {"rank": {"r": QUOTA}, "gpu": {BUS: {"sm_mhz": 990.0}}})
+    assert told_kind("gpu", of_rank(compare(before, slow), "r", BUS)) == "gpu"
 
 
 def test_what_is_not_known_is_said():

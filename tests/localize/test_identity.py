@@ -1,16 +1,11 @@
 """PCI addresses and paths, and the line of a repair ticket."""
 
-import json
-
 import pytest
 
 from greyhound.localize.identity import (
     Gpu,
-    Identity,
     Port,
-    as_rows,
     common_bridges,
-    from_rows,
     identify,
     nearest,
     normal_bus,
@@ -66,29 +61,3 @@ def test_a_ticket_names_all_that_is_known():
 
 def test_what_is_not_known_is_not_available():
     assert identify("n1", "", {}, {}, []).text() == ("n1: GPU n/a (n/a), serial n/a, n/a, NIC n/a, leaf switch n/a")
-
-
-def test_a_message_brings_them_as_they_were():
-    sent = (
-        Identity("n1", "0000:65:00.0", "NVIDIA H200", "GPU-17", "165", "mlx5_0/1", "leaf3", ("MIG-5",)),
-        Identity("n1", ""),
-    )
-    assert from_rows(json.loads(json.dumps(as_rows(sent)))) == sent
-    assert from_rows([as_rows(sent)[0] | {"colour": 1}]) == sent[:1]
-
-
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        ({}, "not a list"),
-        ([{}] * 200, "not a list"),
-        (["n1"], "not an object"),
-        ([{"node": "n1"}], "bus"),
-        ([as_rows([Identity("n1", "")])[0] | {"serial": "1\n2"}], "serial"),
-        ([as_rows([Identity("n1", "")])[0] | {"instances": "MIG"}], "instances"),
-        ([as_rows([Identity("n1", "")])[0] | {"instances": [5]}], "instances"),
-    ],
-)
-def test_a_malformed_message_is_refused_by_name(value, why):
-    with pytest.raises(ValueError, match=why):
-        from_rows(value)
