@@ -4,14 +4,14 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from greyhound.sandbox.cluster import Sandbox
 from greyhound.slurm.install import with_line, without_lines, write_config
+from tests.endings.bed import until
 
 OTHERS = "# our site\nrequired /opt/other.so a=b\n"
 
@@ -40,18 +40,17 @@ def greyhound(cluster: Sandbox, *arguments: str) -> subprocess.CompletedProcess[
 
 
 class Submitter:
-    """Hands in a small step again and again, from a thread."""
+    """Hands in a small job or step again and again, from a thread; none may be refused."""
 
-    def __init__(self, cluster: Sandbox, *options: str) -> None:
-        self._cluster, self._options = cluster, options
+    def __init__(self, submit: Callable[[], subprocess.CompletedProcess[str]]) -> None:
+        self._submit = submit
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work)
         self.answers: list[subprocess.CompletedProcess[str]] = []
 
     def _work(self) -> None:
-        while not self._stop.is_set():
-            self.answers.append(self._cluster.srun(*self._options, "echo", "ran"))
-            time.sleep(0.2)
+        while not self._stop.wait(0.2):
+            self.answers.append(self._submit())
 
     def __enter__(self) -> "Submitter":
         self._thread.start()
@@ -60,25 +59,49 @@ class Submitter:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join()
-        refused = [answer for answer in self.answers if (answer.returncode, answer.stdout) != (0, "ran\n")]
+        refused = [answer for answer in self.answers if answer.returncode != 0]
         assert not refused, refused[0]
-        assert self.answers
+
+
+def steps(cluster: Sandbox, *options: str) -> Submitter:
+    """`srun`, which must have run."""
+
+    def submit() -> subprocess.CompletedProcess[str]:
+        done = cluster.srun(*options, "echo", "ran")
+        assert done.returncode != 0 or done.stdout == "ran\n", done
+        return done
+
+    return Submitter(submit)
+
+
+def scripts(cluster: Sandbox, folder: Path) -> Submitter:
+    """`sbatch` of a script that carries the option, with a step in it that inherits it."""
+    script = folder / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --greyhound=on\n#SBATCH --output=/dev/null\nsrun true\n")
+    return Submitter(lambda: cluster.run(["sbatch", "--parsable", str(script)]))
 
 
 @pytest.mark.cluster
 def test_no_submission_is_refused_while_the_plugin_comes_and_goes_twice(cluster: Sandbox, prefix: Path) -> None:
     cluster.layout.plugstack.write_text("# nothing yet\n")
     where = [f"--prefix={prefix}", f"--plugstack={cluster.layout.plugstack}"]
-    with Submitter(cluster) as plain:
+    with steps(cluster) as plain:
         assert greyhound(cluster, "install", *where).returncode == 0
-        with Submitter(cluster, "--greyhound=on") as asking:
+        with steps(cluster, "--greyhound=on") as asking, scripts(cluster, prefix) as batch:
             for _ in range(2):
                 for command in ("upgrade", "uninstall", "install"):
                     done = greyhound(cluster, command, *where)
                     assert done.returncode == 0, done.stderr
-    assert len(plain.answers) > 5 and len(asking.answers) > 5
+    assert min(len(kind.answers) for kind in (plain, asking, batch)) > 5
+    jobs = ",".join(answer.stdout.strip() for answer in batch.answers)
+    until(lambda: states(cluster, jobs) == {"COMPLETED"}, lambda: f"their end: {states(cluster, jobs)}", 60, 0.3)
     assert cluster.layout.plugstack.read_text().count("spank_greyhound.so") == 1
     assert "max_mode=observe" in cluster.layout.plugstack.read_text()
+
+
+def states(cluster: Sandbox, jobs: str) -> set[str]:
+    """Of these jobs and of their steps."""
+    return set(cluster.run(["sacct", "-nP", "-o", "State", "-j", jobs]).stdout.split())
 
 
 @pytest.mark.cluster
