@@ -22,7 +22,7 @@ from tests.scenarios.localisation_cases import Case, Layout
 Event = dict[str, Any]
 POLL_S, STATE_S = 0.3, 3.0
 STEPS = 4000
-SETTLED, APART = 26, 10  # iterations: before the first fault, and between two
+SETTLED, APART = 26, 6  # iterations: before the first fault, and between two
 CALM_S = 32.0  # so long after its profile a job without fail-slow is known to be healthy
 REPORT_S, VERDICT_S, RECOVERY_S, START_VERDICT_S = 40.0, 75.0, 60.0, 300.0
 MEGATRON_CHECKPOINTS = ("--checkpoint-every", "1", "--checkpoint-dir")

@@ -92,7 +92,7 @@ def _slow_gpus(layout: str, gpu: str, other: str) -> list[Case]:
 def _hosts(layout: str, node: str, gpu: str) -> list[Case]:
     gpus = tuple(name for name in LAYOUTS[layout].gpus if name.startswith(f"{node}:"))
     return [
-        Case(f"{layout}-cpu", layout, "CPU quota on one node's ranks", (("cpu", node, "--quota", "0.2"),),
+        Case(f"{layout}-cpu", layout, "CPU quota on one node's ranks", (("cpu", node, "--quota", "0.08"),),
              (_of("cpu", *gpus),)),
         Case(f"{layout}-input", layout, "one rank's data loader slow", (("input", gpu, "--delay", "0.4s"),),
              (_of("input", gpu),)),
