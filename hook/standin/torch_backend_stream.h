@@ -143,7 +143,12 @@ class Completion {
     recorded_ = true;
   }
 
-  bool ready() { return recorded_ && RT(cudaEventQuery)(event_) != cudaErrorNotReady; }
+  bool ready() {
+    if (!recorded_) return false;
+    if (RT(cudaEventQuery)(event_) != cudaErrorNotReady) return true;
+    RT(cudaGetLastError)();  // as torch does; else it would stay pending
+    return false;
+  }
 
   void wait() {
     TORCH_CHECK(recorded_, kName, ": wait() inside a coalescing block that hasn't ended");
