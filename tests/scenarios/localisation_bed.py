@@ -41,12 +41,15 @@ class Told:
 
 
 def arguments(layout: Layout, options: tuple[str, ...], work: Path) -> tuple[str, ...]:
-    """sbatch's arguments. Megatron's small job saves a shard after every iteration, so that storage can be slow."""
+    """sbatch's arguments: only watched, so that no mitigation hides a fault.
+
+    Megatron's small job saves a shard after every iteration, so that storage can be slow.
+    """
     train = [sys.executable, "-m", f"greyhound.sandbox.{layout.train[0]}", *layout.train[1:]]
     if layout.train[0] == "train":
         train += [*MEGATRON_CHECKPOINTS, str(work / "checkpoints")]
     train += ["--steps", str(STEPS), "--json-log", str(work / "training.jsonl"), *options]
-    return (*layout.sbatch, str(TEMPLATE), *train)
+    return ("--greyhound=observe", *layout.sbatch, str(TEMPLATE), *train)
 
 
 class Bed:
