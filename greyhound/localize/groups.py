@@ -192,14 +192,37 @@ def _with_role(group: Group, world: int, volume: Counter[int], heavy: Counter[in
     return Group(group.comm, group.size, group.members, group.nodes, traffic, role)
 
 
-def stage_positions(groups: dict[int, Group], ranks: int) -> list[tuple[tuple[int, int], ...]]:
-    """Where each rank stands in its pipelines: (size, rank in it), sorted; equal work at another place isn't equal."""
-    places: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
+def stage_positions(groups: dict[int, Group], ranks: int) -> list[tuple[object, ...]]:
+    """Where each rank stands in its pipelines; equal work at another place isn't equal.
+
+    (size, rank in it) of each pipeline's communicator; where there is one for each two neighbours, inner stages look
+    alike by that, so the ranks that they share data or tensors with are added.
+    """
+    places: list[set[tuple[int, int]]] = [set() for _ in range(ranks)]
     for group in groups.values():
         if group.role == "pp":
             for place, member in group.members.items():
-                places[member].append((group.size, place))
-    return [tuple(sorted(set(place))) for place in places]
+                places[member].add((group.size, place))
+    together = _together(groups, ranks)
+    inner = {(2, 0), (2, 1)}
+    return [(*sorted(place), *([together[rank]] if place == inner else [])) for rank, place in enumerate(places)]
+
+
+def _together(groups: dict[int, Group], ranks: int) -> list[int]:
+    """A number by rank, equal for those that are linked by groups other than pipelines and light ones."""
+    root = list(range(ranks))
+
+    def end(rank: int) -> int:
+        while root[rank] != rank:
+            root[rank] = rank = root[root[rank]]
+        return rank
+
+    for group in groups.values():
+        if group.role in ("tp", "dp", "ep", "cp"):
+            first, *others = group.members.values()
+            for other in others:
+                root[end(other)] = end(first)
+    return [end(rank) for rank in range(ranks)]
 
 
 def equals(profiles: Sequence[RankProfile], groups: dict[int, Group]) -> list[tuple[object, ...]]:

@@ -67,13 +67,17 @@ def _pauses(found: Evidence, before: Evidence | None, limits: Limits) -> list[Ca
 
 
 def _lost(found: Evidence, before: Evidence | None, lost_s: float | None, limits: Limits) -> float | None:
-    """Seconds lost an iteration while the profile was taken; 0.0 if the fail-slow had ended, None if nobody knows."""
+    """Seconds lost an iteration while the profile was taken; 0.0 if the fail-slow had ended, None if nobody knows.
+
+    The few iterations of a profile say less about that than the tracker's many, but they are those in which the ranks
+    were timed; where the two differ, the smaller is what must be explained.
+    """
     if before is None or not before.profiles or not _same_work(found, before):
         return lost_s
     grown = found.iteration_s - before.iteration_s
     if lost_s is None:
         return grown if grown > limits.iteration_share * before.iteration_s else None
-    return 0.0 if grown < limits.gone * lost_s else grown
+    return 0.0 if grown < limits.gone * lost_s else min(grown, lost_s)
 
 
 def _identity(profile: RankProfile) -> tuple[int, str]:
@@ -112,7 +116,7 @@ def _causes(
     if not found.timed:
         ranks = hosts_that_come_last(found, ranks)
     links = link_causes(found, _slower(found, before, lost_s, limits), limits)
-    return causes + ranks + _not_of_ranks(links, ranks), notes
+    return _needed(causes + ranks, _not_of_ranks(links, ranks), lost_s, limits), notes
 
 
 def _beyond(growth: Growth, common: Growth) -> Growth:
@@ -158,6 +162,12 @@ def _not_of_ranks(links: list[Cause], ranks: list[Cause]) -> list[Cause]:
     """Links without those that a slow GPU at one end explains: its kernels move the data, at its speed."""
     slow = {rank: cause.ratio for cause in ranks if cause.kind == "gpu" for rank in cause.ranks}
     return [link for link in links if not any(link.ratio <= slow.get(rank, 0.0) for rank in link.ranks)]
+
+
+def _needed(causes: list[Cause], links: list[Cause], lost_s: float | None, limits: Limits) -> list[Cause]:
+    """Without links that are a little slow where the ranks alone explain all: uneven arrivals lengthen transfers."""
+    alone = lost_s is not None and _explained_s(causes) >= lost_s
+    return causes + [link for link in links if not alone or link.ratio >= limits.clear_ratio]
 
 
 def _explained_s(causes: Sequence[Cause]) -> float:

@@ -14,6 +14,10 @@ class Limits:
     transfer_ratio: float = 1.1
     """A communicator's transfers against comparable ones: the paper's 10 % above the median."""
 
+    clear_ratio: float = 1.3
+    """A communicator's transfers from where on they are slow in their own right, beside a slow rank that explains all
+    the loss: a rank that comes unevenly lengthens its peers' transfers by some per cent."""
+
     iteration_share: float = 0.03
     """Of an iteration that a component must cost to be worth naming: below, iterations jitter (3 to 6 %) by more, and
     nobody would act on it."""

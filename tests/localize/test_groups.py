@@ -101,6 +101,31 @@ def test_stages_with_equal_calls_are_no_equals():
     assert len(set(keys[:4])) == len(set(keys[4:])) == 1
 
 
+def test_inner_stages_with_a_communicator_for_each_two_neighbours():
+    def to(peer, size=MIB):
+        return lambda place: [
+            (SEND if place == 0 else RECV, size, 1 - place),
+            (RECV if place == 0 else SEND, size, 1 - place),
+        ]
+
+    data = every((AR, 64 * MIB, 1))
+    groups = {stage: ([2 * stage, 2 * stage + 1], data) for stage in range(4)}
+    for stage in range(3):
+        for replica in range(2):
+            groups[100 + 2 * stage + replica] = ([2 * stage + replica, 2 * stage + 2 + replica], to(1))
+    rows = job(groups)
+    rows = [
+        replace(
+            row, calls=tuple(replace(c, start_ns=c.start_ns + i, end_ns=c.end_ns + i) for i, c in enumerate(row.calls))
+        )
+        for row in rows
+    ]
+    assert {role for comm, role in roles(rows).items() if comm >= 100} == {"pp"}
+    keys = equals(rows, groups_of(rows, calls_of(rows)))
+    assert [keys[2 * stage] == keys[2 * stage + 1] for stage in range(4)] == [True] * 4
+    assert len(set(keys)) == 4
+
+
 def test_members_that_are_missing_leave_the_size():
     rows = profiles(Layout(2, 2, 2), Conditions(), np.random.default_rng(4), 3)[1:]
     groups = groups_of(rows, calls_of(rows))
