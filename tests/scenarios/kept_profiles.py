@@ -1,16 +1,24 @@
-"""What the analyzers sent to the master about their ranks, kept for whoever mends a wrong verdict."""
+"""What the analyzers sent to the master about their ranks, kept for whoever mends a wrong verdict.
+
+`python -m tests.scenarios.kept_profiles FILE.up.json.gz...` judges kept profiles again, by the present code.
+"""
 
 import contextlib
 import gzip
 import json
 import os
+import sys
 from pathlib import Path
 
 import psutil
 
-from greyhound.control import rendezvous
+from greyhound.control import messages, rendezvous
 from greyhound.control.bus import BusError, RedisBus
+from greyhound.control.events import read_events
 from greyhound.control.names import SHM, bus_prefix, parse_step_dir
+from greyhound.control.profile_message import ProfileDone
+from greyhound.localize.judge import judge
+from greyhound.localize.model import RankProfile
 from greyhound.sandbox.watched import WatchedJob
 
 MOST_READS = 40
@@ -58,3 +66,32 @@ def keep_profiles(job: WatchedJob, path: Path) -> int:
         json.dump(messages, file)
     Path(f"{path}.events.jsonl").write_text(job.greyhound("events", job.name, "--json"))
     return len(messages)
+
+
+def load(path: Path) -> dict[str, list[RankProfile]]:
+    """The ranks' profiles by their run."""
+    runs: dict[str, list[RankProfile]] = {}
+    with gzip.open(path, "rt") as file:
+        for message in map(messages.decode, json.load(file)):
+            if isinstance(message.data, ProfileDone):
+                runs.setdefault(message.data.run, []).extend(row.profile(message.node) for row in message.data.profiles)
+    return runs
+
+
+def judge_again(path: Path) -> list[str]:
+    """A line for each profile but the first, which is the healthy one."""
+    runs = load(path)
+    events = list(read_events(Path(str(path).replace(".up.json.gz", ".events.jsonl"))))
+    lost_s = {e["episode"]: e["data"]["slow_s"] - e["data"]["healthy_s"] for e in events if e["kind"] == "suspect"}
+    first, *later = [event for event in events if event["kind"] == "profile"]
+    lines = []
+    for event in later:
+        verdict = judge(runs[event["data"]["run"]], runs[first["data"]["run"]], lost_s.get(event["episode"]))
+        named = [(one.kind, one.ranks, round(one.ratio, 2), round(one.share, 2)) for one in verdict.suspects]
+        lines.append(f"{event['data']['reason']} {event['episode']}: {named or verdict.abstained}")
+    return lines
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(name, *judge_again(Path(name)), sep="\n  ")
