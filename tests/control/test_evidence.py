@@ -161,7 +161,7 @@ def test_a_pipe_without_a_writer_does_not_block(tmp_path):
 
 @pytest.fixture
 def quota():
-    """A real cgroup with a CPU quota of a tenth of one core; skips where none can be made."""
+    """A real cgroup with a CPU quota of a hundredth of one core; skips where none can be made."""
     made = make_quota()
     if made is None:
         pytest.skip("no cgroup with a CPU quota can be made here")
@@ -173,8 +173,8 @@ def quota():
 def make_quota():
     name = f"greyhound-test-{os.getpid()}"
     for parent, values in (
-        ("/sys/fs/cgroup/cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "10000"}),
-        ("/sys/fs/cgroup", {"cpu.max": "10000 100000"}),
+        ("/sys/fs/cgroup/cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "1000"}),
+        ("/sys/fs/cgroup", {"cpu.max": "1000 100000"}),
     ):
         folder = Path(parent, name)
         try:
