@@ -19,7 +19,7 @@ LATE_MS = 3
 
 @pytest.mark.usefixtures("native")
 def test_the_straggler_is_seen_in_the_timeline(tmp_path: Path) -> None:
-    training = Launch(tmp_path, *WORK, steps=200)
+    training = Launch(tmp_path, *WORK, steps=140)
     training.slow_from_the_start()
     training.wait_until_tracked()
     output = tmp_path / "timeline.json.gz"
