@@ -20,7 +20,7 @@ ROLES = ("tp", "dp", "pp", "ep", "cp", "world", "unknown")
 _ALL_REDUCE, _ALL_GATHER = int(layout.GH_OP_ALL_REDUCE), int(layout.GH_OP_ALL_GATHER)
 _REDUCE_SCATTER, _ALL_TO_ALL = int(layout.GH_OP_REDUCE_SCATTER), int(layout.GH_OP_ALL_TO_ALL)
 _LIGHT_SHARE = 0.02  # of a rank's collective bytes: below, a group only agrees on something (norms, losses, barriers)
-_SAME_SIZE = 0.9  # of a TP group's calls carry activations, all of one size; gradient buckets differ
+_SAME_SIZE = 0.9  # of a TP group's bytes are activations, all of one size; gradient buckets differ
 _MANY_CALLS = 4.0  # an iteration and size: each layer and micro-batch passes a TP group at least so often
 _REGATHERED = 1.8  # all-gathers a reduce-scatter: FSDP gathers each layer twice, sequence parallelism 1.5 times
 
@@ -134,13 +134,13 @@ def _exchange_role(size: int, traffic: Traffic) -> str:
 
 
 def _repeats_one_size(traffic: Traffic) -> bool:
-    by_size: Counter[int] = Counter()
+    counts: dict[int, float] = defaultdict(float)
     for (op, size), count in traffic.calls.items():
         if op in SYMMETRIC:
-            by_size[size] += count  # type: ignore[assignment]
-    total = sum(by_size.values())
-    most = max(by_size.values(), default=0)
-    return total > 0 and most >= _MANY_CALLS and most >= _SAME_SIZE * total
+            counts[size] += count
+    volume, size = max(((count * size, size) for size, count in counts.items()), default=(0.0, 0))
+    total = sum(count * size for size, count in counts.items())
+    return total > 0 and counts[size] >= _MANY_CALLS and volume >= _SAME_SIZE * total
 
 
 def _collective_role(group: Group, share: float, world: int, alone: bool) -> str:

@@ -199,7 +199,7 @@ def _verdict(
 def _suspect(found: Evidence, cause: Cause, share: float) -> Suspect:
     profiles = [found.profiles[rank] for rank in cause.ranks]
     nodes = tuple(sorted({profile.node for profile in profiles}))
-    ranks = tuple(profile.rank for profile in profiles)
+    ranks = tuple(sorted(profile.rank for profile in profiles))
     bus = profiles[0].bus if cause.kind == "gpu" and len(profiles) == 1 else ""
     peer = ranks[1] if cause.kind == "link" and len(ranks) == 2 else -1
     return Suspect(

@@ -23,7 +23,8 @@ class TimedCall:
     """One call whose time on the GPU is known; `seq` is its number on the communicator, equal for all members.
 
     `entry_ns`: the host called; `start_ns`: the GPU had reached it, all earlier work of its stream being done (the
-    rank's arrival); `end_ns`: it was over. All on the node's wall clock. `peer` is -1 for collectives.
+    rank's arrival); `end_ns`: it was over. All on the node's wall clock. `peer` is -1 for collectives. Calls of one
+    group share its start and end.
     """
 
     comm: int

@@ -16,7 +16,7 @@ from greyhound.localize.groups import Group
 from greyhound.localize.model import RankProfile
 from greyhound.localize.pairs import pair_transfers
 from greyhound.localize.stats import error, level, spread, with_prior
-from greyhound.localize.table import SYMMETRIC, Calls, Floats, instances_of
+from greyhound.localize.table import SYMMETRIC, Calls, Floats, instances_of, iterations_of
 
 _FEW = 3  # transfers of a class below which it isn't compared
 
@@ -48,11 +48,20 @@ class Channel:
         return sum(timing.level_s * timing.per_iteration for timing in self.timings.values())
 
 
-def _iterations(profiles: Sequence[RankProfile], members: Sequence[int]) -> int:
-    return max(max(len(profiles[index].iteration_s) for index in members), 1)
+def iterations_spanned(profiles: Sequence[RankProfile], calls: Calls) -> Floats:
+    """How many iterations each rank's calls cover: more than the whole ones, since they begin and end within some."""
+    count = len(profiles)
+    first, last = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(first, calls.rank, calls.entry)
+    np.maximum.at(last, calls.rank, calls.end)
+    whole = np.array([max(len(profile.iteration_s), 1) for profile in profiles], dtype=np.float64)
+    usual_s = np.array([level(iterations_of(profile).total) for profile in profiles])
+    with np.errstate(invalid="ignore"):
+        spanned = (last - first) / usual_s
+    return np.where(np.isfinite(spanned), np.clip(spanned, whole, 2 * whole), whole)
 
 
-def _timings(durations: Floats, classes: Sequence[Class], iterations: int, sampled: float) -> dict[Class, Timing]:
+def _timings(durations: Floats, classes: Sequence[Class], iterations: float, sampled: float) -> dict[Class, Timing]:
     by_class: dict[Class, list[float]] = defaultdict(list)
     for duration, key in zip(durations.tolist(), classes, strict=True):
         by_class[key].append(duration)
@@ -81,6 +90,7 @@ def collective_channels(profiles: Sequence[RankProfile], calls: Calls, groups: d
     head = found.order[found.first]
     shortest = np.minimum.reduceat(mine.duration[found.order], found.first)
     comm, op, size, seq = mine.comm[head], mine.op[head], mine.bytes[head], mine.seq[head]
+    spanned = iterations_spanned(profiles, calls)
     order = np.argsort(comm, kind="stable")
     edges = np.flatnonzero(np.r_[True, np.diff(comm[order].view(np.int64)) != 0, True])
     channels = []
@@ -94,7 +104,8 @@ def collective_channels(profiles: Sequence[RankProfile], calls: Calls, groups: d
             continue
         members = tuple(group.members[place] for place in sorted(group.members))
         classes = list(zip(op[whole].tolist(), size[whole].tolist(), strict=True))
-        timings = _timings(shortest[whole], classes, _iterations(profiles, members), _sampled(seq[whole]))
+        covered = float(spanned[list(members)].max())
+        timings = _timings(shortest[whole], classes, covered, _sampled(seq[whole]))
         channels.append(Channel(members, group.kind, False, timings))
     return [channel for channel in channels if channel.timings]
 
@@ -104,9 +115,10 @@ def pair_channels(
 ) -> list[Channel]:
     """A channel for each two ranks that send to one another."""
     channels = []
+    spanned = iterations_spanned(profiles, calls)
     for (one, other), found in pair_transfers(profiles, calls, groups, clocks).items():
         apart = profiles[one].node != profiles[other].node
-        timings = _timings(found.seconds, found.classes, _iterations(profiles, (one, other)), found.made)
+        timings = _timings(found.seconds, found.classes, float(max(spanned[one], spanned[other])), found.made)
         if timings:
             channels.append(Channel((one, other), ("pair", apart), True, timings))
     return channels

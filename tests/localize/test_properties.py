@@ -74,7 +74,7 @@ def test_renaming_ranks_renames_the_verdict(scene):
     renamed = [replace(row, rank=100 - row.rank) for row in drawn.now]
     there = essence(judge(drawn.now, drawn.before))
     here = essence(judge(renamed, drawn.before))
-    assert [tuple(100 - rank for rank in row[2]) for row in here] == [row[2] for row in there]
+    assert [{100 - rank for rank in row[2]} for row in here] == [set(row[2]) for row in there]
 
 
 def test_the_drawn_scenes_are_told_apart():
