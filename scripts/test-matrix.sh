@@ -80,6 +80,7 @@ make_root() {
     printf '#!/bin/sh\nexit 101\n' > "$root/usr/sbin/policy-rc.d"
     chmod 755 "$root/usr/sbin/policy-rc.d"
     printf '127.0.0.1 localhost %s\n' "$(hostname)" > "$root/etc/hosts"
+    apt-config dump Acquire > "$root/etc/apt/apt.conf.d/90host"  # proxies; whether an old snapshot is believed
     for file in /etc/resolv.conf /etc/pip.conf; do [ -e "$file" ] && cp -L "$file" "$root$file"; done
     cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
     : > "$root/made"
