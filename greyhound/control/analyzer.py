@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from greyhound.control.ab_node import AbNode
@@ -48,10 +48,12 @@ class Analyzer:
         muted_by_site: Callable[[], str] = str,
         trace: TraceNode | None = None,
         profile: ProfileNode | None = None,
+        follow: Callable[[Collection[RankWatch]], None] = lambda watches: None,
     ) -> None:
         """`muted_by_site` says why the site lets nothing be recorded now, empty where it doesn't; it never waits.
 
-        `trace` writes recordings of `greyhound trace record`, `profile` makes what localisation works on.
+        `trace` writes recordings of `greyhound trace record`, `profile` makes what localisation works on, and
+        `follow` is told now and then which ranks there are.
         """
         self._rings = RingSearch(step_dir)
         self._mode = mode
@@ -62,6 +64,7 @@ class Analyzer:
         self._ab = AbNode()
         self._trace = trace or TraceNode(0, None)
         self._profile = profile or ProfileNode()
+        self._follow = follow
         self._standing = StandNode()
         self._watches: dict[str, RankWatch] = {}
         self._refused: set[str] = set()
@@ -121,6 +124,7 @@ class Analyzer:
         if self._watches and now_s >= self._cores_due_s:
             self._cores_due_s = now_s + CORES_PERIOD_S
             self._cores.avoid([watch.pid for watch in self._watches.values() if watch.pid])
+            self._follow(self._watches.values())
         self._send_batch()
         for stand in self._standing.step(self._watches.values()):
             self._link.send(stand)

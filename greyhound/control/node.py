@@ -109,8 +109,11 @@ class MasterChild:
 def build(arguments: NodeArguments, token: bytes, record: Record) -> tuple["Analyzer", "Link"]:
     """The analyzer of this node and its link; numpy and Redis are imported here, not before."""
     from greyhound.control.analyzer import Analyzer
+    from greyhound.control.evidence import EvidenceCollector
     from greyhound.control.link import Finder, Link
     from greyhound.control.muting import SiteMute
+    from greyhound.control.node_evidence import NodeEvidence
+    from greyhound.control.profile_node import ProfileNode
     from greyhound.control.trace_node import TraceNode
 
     def resolve() -> str:
@@ -122,8 +125,9 @@ def build(arguments: NodeArguments, token: bytes, record: Record) -> tuple["Anal
     settings = arguments.settings
     mute = SiteMute(Path(settings.mute_file))
     trace = TraceNode(arguments.node_index, record.folder if record.root else None)
+    evidence = NodeEvidence(EvidenceCollector(), hello.name)
     given = (arguments.step_dir, settings.mode, settings.threshold, settings.warmup, link)
-    return Analyzer(*given, lambda: mute.reason, trace), link
+    return Analyzer(*given, lambda: mute.reason, trace, ProfileNode(evidence), evidence.follow), link
 
 
 def remove_step_dir(path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from greyhound.control import job_view
+from greyhound.control import explain, job_view
 from greyhound.control.background import Background
 from greyhound.control.events import Emit
 from greyhound.control.job import Job
@@ -20,6 +20,7 @@ from greyhound.control.profile_message import ProfileDone, ProfileOrder
 from greyhound.control.profile_run import ANSWER_S, BUDGET, LEAD_S, MOST_S, ProfileRun, calls_sent, one_in, window_s
 from greyhound.control.states import State
 from greyhound.control.verdict_data import component, same_suspects, verdict_data, verdict_text
+from greyhound.localize.cause_evidence import Evidence
 from greyhound.localize.model import RankProfile, Verdict
 
 PERIOD_S = 600.0
@@ -44,6 +45,7 @@ class _Healthy:
     """A profile of a job that was calm until now; `work` and `ranks` tell whether it still is of the same job."""
 
     profiles: list[RankProfile]
+    evidence: dict[int, Evidence]
     work: str
     ranks: frozenset[str]
     at_s: float
@@ -114,8 +116,9 @@ class Profiler:
 
     def finish(self, now_s: float) -> None:
         """The job ends: who asked is told."""
-        for run in [*self._asked, *([self._run.order.run] if self._run and self._run.order.reason == "owner" else [])]:
-            self._say(run, "owner", None, Verdict(abstained="the job ended before its ranks were profiled"), now_s)
+        runs = [self._run] if self._run is not None and self._run.order.reason == "owner" else []
+        for run in [*runs, *(self._new_run(asked, "owner", now_s, 0.0) for asked in self._asked)]:
+            self._say(run, Verdict(abstained="the job ended before its ranks were profiled"), now_s)
         self._asked, self._run = [], None
 
     # -- when -------------------------------------------------------------------------------------------
@@ -156,20 +159,22 @@ class Profiler:
         return late and mono_s - self._tracked_since_s >= FIRST_LATEST_S and mono_s >= self._due_s
 
     def _begin(self, run: str, reason: str, now_s: float, mono_s: float, tries: int = 1) -> None:
-        job, episode = self._job, self._question.episode if self._question else None
-        ranks = len(job_view.living(job))
-        seconds = min(window_s(job.iteration_s) * 2 ** (tries - 1), max(MOST_S, window_s(job.iteration_s)))
+        self._run = self._new_run(run, reason, now_s, mono_s, tries)
+        self.outgoing.append(self._run.order)
+
+    def _new_run(self, run: str, reason: str, now_s: float, mono_s: float, tries: int = 1) -> ProfileRun:
+        job, usual_s = self._job, window_s(self._job.iteration_s)
         order = ProfileOrder(
             run=run,
             reason=reason,
             start_ns=int((now_s + LEAD_S) * 1e9),
-            seconds=seconds,
+            seconds=min(usual_s * 2 ** (tries - 1), max(MOST_S, usual_s)),
             budget=BUDGET,
             one_in=one_in(job_view.calls_per_s(job)),
-            calls=calls_sent(ranks),
+            calls=calls_sent(len(job_view.living(job))),
         )
-        self._run = ProfileRun(order, job.nodes_with_ranks, mono_s, episode)
-        self.outgoing.append(order)
+        episode = self._question.episode if self._question else None
+        return ProfileRun(order, job.nodes_with_ranks, mono_s, episode)
 
     # -- what comes of it ---------------------------------------------------------------------------------
 
@@ -186,16 +191,24 @@ class Profiler:
     def _end_window(self, run: ProfileRun, now_s: float, mono_s: float) -> None:
         profiles, episode = run.profiles, run.episode
         self._emit("profile", now_s, run.result(), episode, self._job.iteration)
-        healthy = self._healthy.profiles if self._healthy and self._is_of_this_job(self._healthy) else None
+        healthy = self._healthy if self._healthy and self._is_of_this_job(self._healthy) else None
+        evidence = explain.read(run.evidence)
         lost_s = job_view.lost_s_per_iteration(self._job, episode)
         if not profiles:
             why = run.problems[0] if run.problems else "no rank answered"
             self._conclude(run, Verdict(abstained=why), now_s, mono_s)
             return
-        self._judging = Background("gh-judge", lambda: self._judge(profiles, healthy, lost_s))
+        self._judging = Background("gh-judge", lambda: self._verdict(profiles, evidence, healthy, lost_s))
         if episode is None and not self._job.disturbance(now_s):
             keys = frozenset(job_view.living(self._job))
-            self._candidate = _Healthy(profiles, self._job.fingerprint, keys, mono_s)
+            self._candidate = _Healthy(profiles, evidence, self._job.fingerprint, keys, mono_s)
+
+    def _verdict(
+        self, profiles: list[RankProfile], evidence: dict[int, Evidence], healthy: _Healthy | None, lost_s: float | None
+    ) -> Verdict:
+        """In a thread: many ranks take a while."""
+        verdict = self._judge(profiles, healthy.profiles if healthy else None, lost_s)
+        return explain.explained(verdict, profiles, evidence, healthy.evidence if healthy else {})
 
     def _is_of_this_job(self, healthy: _Healthy) -> bool:
         now = self._job.fingerprint
@@ -210,23 +223,27 @@ class Profiler:
         question = self._question if self._question and self._question.episode == episode else None
         if question is not None and not verdict.suspects and self._may_try_again(question, mono_s):
             if reason == "owner":
-                self._say(run.order.run, reason, episode, verdict, now_s)
+                self._say(run, verdict, now_s)
             return
         if question is not None and question.answered and reason != "owner":
             return
         if question is not None:
             question.answered = True
-        self._say(run.order.run, reason, episode, verdict, now_s)
+        self._say(run, verdict, now_s)
 
     @staticmethod
     def _may_try_again(question: _Question, mono_s: float) -> bool:
         left_s = EPISODE_S - (mono_s - question.since_s)
         return not question.answered and question.tries < MOST_TRIES and left_s > LEAD_S + MOST_S + ANSWER_S / 2
 
-    def _say(self, run: str, reason: str, episode: str | None, verdict: Verdict, now_s: float) -> None:
+    def _say(self, run: ProfileRun, verdict: Verdict, now_s: float) -> None:
         """A routine profile says something only where it names somebody else than the last one did."""
+        reason, episode = run.order.reason, run.episode
         names = {index: node.name for index, node in self._job.nodes.items()}
-        data: dict[str, Any] = {"run": run, "reason": reason, **verdict_data(verdict, names)}
+        data: dict[str, Any] = {"run": run.order.run, "reason": reason, **verdict_data(verdict, names)}
+        for row, suspect in zip(data["suspects"], verdict.suspects, strict=False):
+            named = explain.identity(run.evidence, suspect.nodes[0], suspect.bus) if suspect.nodes else None
+            row["identity"] = named
         last = self._job.verdict
         if reason == "routine" and (same_suspects(last, data) or (last is None and not data["suspects"])):
             return

@@ -94,6 +94,11 @@ class RankWatch:
         return self._pid if self._visible else 0
 
     @property
+    def bus(self) -> str:
+        """PCI bus id of its GPU."""
+        return self._header.gpu_bus_id
+
+    @property
     def _rank(self) -> int:
         """Its world rank; -1 until the hook has learnt it."""
         if self._header.world_rank < 0:
@@ -272,7 +277,7 @@ class RankWatch:
 
     def facts(self) -> RankFacts:
         """Whose profile it is; the master knows the node."""
-        return RankFacts(-1, self.key, self._rank, self._header.gpu_bus_id, self._fingerprint)
+        return RankFacts(-1, self.key, self._rank, self.bus, self._fingerprint)
 
     def set_profile(self, budget: int, one_in: int, epoch: int) -> None:
         """Which calls the hook times on the GPU, GH_OFF_PROFILE; a budget of 0: none."""
