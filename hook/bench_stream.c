@@ -2,9 +2,11 @@
  * GAP_NS, between them work that walks through CHILL bytes, as a framework does, so that the hook's
  * own memory is cold again. Iterations of CALLS calls are made in turn past the hook (by a pointer
  * into the NCCL) and through it, all in one run. Run with the hook preloaded:
- *   bench_stream ITERATIONS CALLS GAP_NS CHILL_BYTES [muted]
+ *   bench_stream ITERATIONS CALLS GAP_NS CHILL_BYTES [muted|WORD]
+ * WORD: the ring's profile word, hexadecimal.
  * Prints a line for past and one for through: 50th, 99th, 99.9th percentile and mean of a call,
- * median of an iteration's sum, all in ns; then minor and major page faults of the measured part.
+ * median of an iteration's sum, all in ns; then minor and major page faults of the measured part;
+ * then brackets made in a second of it.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -73,18 +75,22 @@ static double *filled(long n) {
   return at;
 }
 
-static void measure(void) {
+static void measure(const struct gh_timing_counts *counts) {
   struct rusage before, after;
   iteration(ways[0], call_ns[0]); /* warm-up */
   iteration(ways[1], call_ns[1]);
   getrusage(RUSAGE_SELF, &before);
+  uint64_t made = counts ? counts->made : 0;
+  double begin = now_ns();
   for (long i = 0; i < iterations; i++)
     for (int way = 0; way < 2; way++)
       sum_ns[way][i] = iteration(ways[way], call_ns[way] + i * calls);
   getrusage(RUSAGE_SELF, &after);
+  double brackets_per_s = counts ? (double)(counts->made - made) * 1e9 / (now_ns() - begin) : 0;
   tell(0);
   tell(1);
   printf("%ld %ld\n", after.ru_minflt - before.ru_minflt, after.ru_majflt - before.ru_majflt);
+  printf("%.1f\n", brackets_per_s);
 }
 
 int main(int argc, char **argv) {
@@ -94,7 +100,7 @@ int main(int argc, char **argv) {
   if (argc > 3) gap_ns = atol(argv[3]);
   if (argc > 4) chill_bytes = atol(argv[4]);
   if (argc < 5 || iterations < 1 || calls < 1 || gap_ns < 0 || chill_bytes < 0) {
-    fprintf(stderr, "usage: bench_stream ITERATIONS CALLS GAP_NS CHILL_BYTES [muted]\n");
+    fprintf(stderr, "usage: bench_stream ITERATIONS CALLS GAP_NS CHILL_BYTES [muted|WORD]\n");
     return 2;
   }
   chill = calloc(1, (size_t)chill_bytes + 64);
@@ -108,7 +114,10 @@ int main(int argc, char **argv) {
   memset(&id, 1, sizeof id);
   if (!chill || ncclCommInitRank(&comm, 2, id, 0)) return 1;
   unsigned char *ring = greyhound_control ? greyhound_control(NULL) : NULL;
-  if (ring && argc > 5) *(volatile uint32_t *)(ring + GH_OFF_MODE) = GH_MODE_MUTED;
-  measure();
+  if (ring && argc > 5 && !strcmp(argv[5], "muted"))
+    *(volatile uint32_t *)(ring + GH_OFF_MODE) = GH_MODE_MUTED;
+  else if (ring && argc > 5)
+    *(volatile uint64_t *)(ring + GH_OFF_PROFILE) = strtoull(argv[5], NULL, 16);
+  measure(ring ? (void *)(ring + GH_OFF_TIMINGS) : NULL);
   return 0;
 }

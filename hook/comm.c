@@ -5,7 +5,7 @@
 #include "hook.h"
 
 #define MEMBERS 4096 /* live ones; the ring shows the first 512 */
-#define NEAR 192
+#define NEAR 128
 #define NEAR_TRIES 16
 #define FAR (4 * MEMBERS)
 #define TOMB ((ncclComm_t)1)
@@ -16,7 +16,8 @@ struct entry {
   ncclComm_t comm;
   struct gh_member *member;
 };
-/* Nearly always all are in the small table, within one page; the rest in the large one. */
+/* Nearly always all are in the small table, in one page with all that calls look at; the rest in
+ * the large one. */
 GH_HOT_DATA static struct entry near_map[NEAR] __attribute__((aligned(GH_PAGE_BYTES))) = {{0}};
 static struct entry far_map[FAR];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

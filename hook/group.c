@@ -49,8 +49,11 @@ GH_HOT static ncclResult_t start(start_fn real) {
   return result;
 }
 
-#define DEFINE_START(symbol, fn) \
-  GH_EXPORT ncclResult_t symbol(void) { return start((start_fn)gh_real(fn, GH_CALLER)); }
+#define DEFINE_START(symbol, fn)                                \
+  GH_HOT GH_EXPORT ncclResult_t symbol(void) {                  \
+    static GH_HOT_DATA struct gh_answer kept = {0, 0, NULL};    \
+    return start((start_fn)gh_real_near(fn, GH_CALLER, &kept)); \
+  }
 DEFINE_START(ncclGroupStart, GH_FN_GroupStart)
 DEFINE_START(pncclGroupStart, GH_PROFILED(GH_FN_GroupStart))
 
@@ -85,9 +88,10 @@ GH_HOT static ncclResult_t end(end_fn real, void *info, uint8_t op) {
   return result;
 }
 
-#define DEFINE_END(symbol, fn)                                     \
-  GH_EXPORT ncclResult_t symbol(void) {                            \
-    return end((end_fn)gh_real(fn, GH_CALLER), NULL, GH_OP_GROUP); \
+#define DEFINE_END(symbol, fn)                                                 \
+  GH_HOT GH_EXPORT ncclResult_t symbol(void) {                                 \
+    static GH_HOT_DATA struct gh_answer kept = {0, 0, NULL};                   \
+    return end((end_fn)gh_real_near(fn, GH_CALLER, &kept), NULL, GH_OP_GROUP); \
   }
 DEFINE_END(ncclGroupEnd, GH_FN_GroupEnd)
 DEFINE_END(pncclGroupEnd, GH_PROFILED(GH_FN_GroupEnd))

@@ -70,6 +70,17 @@ const struct gh_object *gh_elf_self(void);
 
 /* resolve.c */
 void *gh_real(enum gh_fn fn, uintptr_t caller);
+/* The answer to the first object that asked for a function, beside what else each call looks at. */
+struct gh_answer {
+  uintptr_t low, size; /* of the object */
+  void *real;          /* stored last; then nothing changes */
+};
+void *gh_real_kept(enum gh_fn fn, uintptr_t caller, struct gh_answer *kept);
+static inline void *gh_real_near(enum gh_fn fn, uintptr_t caller, struct gh_answer *kept) {
+  void *real = __atomic_load_n(&kept->real, __ATOMIC_ACQUIRE);
+  if (GH_UNLIKELY(!real || caller - kept->low >= kept->size)) return gh_real_kept(fn, caller, kept);
+  return real;
+}
 void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller); /* NULL, nothing said */
 void *gh_resolve_known(enum gh_fn fn, uintptr_t caller);    /* the same, if looked for before */
 void gh_resolve_ahead(uintptr_t caller);

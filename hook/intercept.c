@@ -3,15 +3,16 @@
  * forwarded. */
 #include "hook.h"
 
-#define REAL(fn, params)                                 \
-  typedef ncclResult_t(*real_fn) params;                 \
-  real_fn real = (real_fn)gh_real(fn, GH_CALLER);        \
-  if (GH_UNLIKELY(!real)) return GH_NCCL_INTERNAL_ERROR; \
+#define REAL(place, fn, params)                               \
+  typedef ncclResult_t(*real_fn) params;                      \
+  static place struct gh_answer kept = {0, 0, NULL};          \
+  real_fn real = (real_fn)gh_real_near(fn, GH_CALLER, &kept); \
+  if (GH_UNLIKELY(!real)) return GH_NCCL_INTERNAL_ERROR;      \
   if (!gh_thread.depth) gh_thread.caller = GH_CALLER
 
 #define DEFINE_DATA_AS(symbol, fn, op, params, arguments, count, dtype, redop, peer)        \
   GH_HOT GH_EXPORT ncclResult_t symbol params {                                             \
-    REAL(fn, params);                                                                       \
+    REAL(GH_HOT_DATA, fn, params);                                                          \
     struct gh_call call;                                                                    \
     if (!gh_call_data(&call, op, comm, (size_t)(count), dtype, (int)(redop), peer, stream)) \
       return real arguments;                                                                \
@@ -32,7 +33,7 @@ static void describe(struct gh_call *call, const struct gh_birth *birth) {
 
 #define DEFINE_BIRTH_AS(symbol, fn, op, params, arguments, identify) \
   GH_EXPORT ncclResult_t symbol params {                             \
-    REAL(fn, params);                                                \
+    REAL(, fn, params);                                              \
     if (!gh_session_open()) return real arguments;                   \
     struct gh_birth birth = identify;                                \
     struct gh_call call;                                             \
@@ -67,7 +68,7 @@ static ncclResult_t init_all(init_all_fn real, ncclComm_t *comms, int ndev, cons
 }
 #define DEFINE_INIT_ALL(symbol, fn)                                                \
   GH_EXPORT ncclResult_t symbol(ncclComm_t *comms, int ndev, const int *devices) { \
-    REAL(fn, (ncclComm_t *, int, const int *));                                    \
+    REAL(, fn, (ncclComm_t *, int, const int *));                                  \
     return init_all(real, comms, ndev, devices);                                   \
   }
 DEFINE_INIT_ALL(ncclCommInitAll, GH_FN_CommInitAll)
@@ -80,7 +81,7 @@ static uint64_t hash_of(ncclComm_t comm) {
 
 #define DEFINE_COMM_AS(symbol, fn, op, params, arguments, ends) \
   GH_EXPORT ncclResult_t symbol params {                        \
-    REAL(fn, params);                                           \
+    REAL(, fn, params);                                         \
     if (!gh_present()) return real arguments;                   \
     struct gh_call call;                                        \
     gh_call_other(&call, op, hash_of(comm));                    \

@@ -289,3 +289,17 @@ GH_HOT void *gh_real(enum gh_fn fn, uintptr_t caller) {
            name_of(fn));
   return real;
 }
+
+/* Keeps the answer for the first to ask; code outside any object is never kept. */
+void *gh_real_kept(enum gh_fn fn, uintptr_t caller, struct gh_answer *kept) {
+  void *real = gh_real(fn, caller);
+  struct caller *row = known_caller(caller);
+  uintptr_t none = 0;
+  if (!real || !row || row->low == 0) return real;
+  if (__atomic_compare_exchange_n(&kept->low, &none, row->low, false, __ATOMIC_RELAXED,
+                                  __ATOMIC_RELAXED)) {
+    __atomic_store_n(&kept->size, row->high - row->low, __ATOMIC_RELAXED);
+    __atomic_store_n(&kept->real, real, __ATOMIC_RELEASE);
+  }
+  return real;
+}

@@ -96,13 +96,11 @@ static bool chosen(uint32_t seq) {
   return one_in <= 1 || seq / RUN % one_in == 0;
 }
 
-static bool take_token(uint64_t now_ns) {
+static bool has_token(uint64_t now_ns) {
   if (now_ns > filled_ns) tokens += (double)(now_ns - filled_ns) * 1e-9 * budget();
   filled_ns = now_ns;
   if (tokens > burst()) tokens = burst();
-  if (tokens < 1) return false;
-  tokens -= 1;
-  return true;
+  return tokens >= 1;
 }
 
 /* The word as it is now; at 0 what is under way still ends. */
@@ -327,7 +325,8 @@ static struct bracket *open_bracket(cudaStream_t stream, uint64_t now_ns) {
   struct gh_timing_counts *c = counts();
   struct bracket *b = free_bracket();
   if (!b) return count(&c->no_room, 1), NULL;
-  if (!take_token(now_ns)) return count(&c->over_budget, 1), NULL;
+  if (!has_token(now_ns)) return count(&c->over_budget, 1), NULL;
+  tokens -= 1;
   if ((!b->start && cuda.create(&b->start, 0)) || (!b->end && cuda.create(&b->end, 0)) ||
       cuda.record(b->start, stream))
     return fail(), NULL;
@@ -351,9 +350,15 @@ static bool may_touch(cudaStream_t stream) {
          gh_cuda_never_captures(stream, gh_thread.caller);
 }
 
+/* With nothing to ask for and nothing to begin, CUDA is left alone. */
+static bool idles(bool wanted, uint64_t now_ns) {
+  if (in_use || (wanted && has_token(now_ns))) return false;
+  if (wanted && word) count(&counts()->over_budget, 1);
+  return true;
+}
+
 /* Under the lock, what every call does first. False: nothing more is possible. */
 static bool visit(uint64_t now_ns) {
-  follow_word(now_ns);
   if (!broken && word) keep_base(now_ns);
   collect();
   return word && !broken;
@@ -362,6 +367,7 @@ static bool visit(uint64_t now_ns) {
 static void single(struct gh_call *call, cudaStream_t stream) {
   int mode;
   struct gh_record *r = &call->record;
+  if (idles(chosen(r->seq), r->t_ns)) return;
   if (!suits() || !may_touch(stream)) return count(&counts()->unsuited, 1);
   if (!enter(&mode)) return count(&counts()->unsuited, 1);
   if (visit(r->t_ns) && chosen(r->seq)) {
@@ -379,7 +385,6 @@ static void single(struct gh_call *call, cudaStream_t stream) {
 static void member(struct gh_call *call, cudaStream_t stream) {
   struct gh_thread *t = &gh_thread;
   bool first = t->group_calls == 1;
-  follow_word(call->record.t_ns);
   if (first) t->timed_stream = stream;
   bool fits = t->timed_calls == t->group_calls - 1 && stream == t->timed_stream &&
               t->timed_calls < GROUP_MEMBERS && !(call->record.flags & GH_REC_CAPTURED);
@@ -403,6 +408,7 @@ static void begin(struct gh_call *call) {
 void gh_timing_begin(struct gh_call *call, cudaStream_t stream) {
   begin(call);
   if (!try_lock()) return count(&counts()->contended, 1);
+  follow_word(call->record.t_ns);
   if (gh_thread.group_depth)
     member(call, stream);
   else
@@ -415,6 +421,7 @@ static struct bracket *around_group(const struct gh_call *call) {
   struct gh_thread *t = &gh_thread;
   struct bracket *b = NULL;
   int mode;
+  if (idles(true, call->record.t_ns)) return NULL;
   if (!suits() || !may_touch(t->timed_stream)) return count(&counts()->unsuited, 1), NULL;
   if (!enter(&mode)) return count(&counts()->unsuited, 1), NULL;
   if (visit(call->record.t_ns)) b = open_bracket(t->timed_stream, call->record.t_ns);
@@ -431,6 +438,7 @@ void gh_timing_group(struct gh_call *call) {
   bool wanted = call->recorded && call->record.op == GH_OP_GROUP && t->timed_chosen;
   if (wanted && !whole) count(&counts()->unsuited, 1);
   if (wanted && whole && try_lock()) {
+    follow_word(call->record.t_ns);
     call->bracket = around_group(call);
     unlock();
     call->own_ns = gh_now_ns() - call->record.t_ns;

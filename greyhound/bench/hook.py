@@ -12,9 +12,11 @@ from pathlib import Path
 from greyhound.bench.output import Measured, report
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_NATIVE_TESTS = REPOSITORY / "tests" / "hook" / "native"
 HOOK = REPOSITORY / "greyhound" / "_native" / "libgreyhound_hook.so"
 _ROUND_CALLS = 20_000
 _PAIRS = 7
+_PROFILE_BUDGET, _UNBOUNDED = 1300, (1 << 32) - 1
 _ITERATIONS, _ITERATION_CALLS = 20, 500
 _STREAMS = (
     # what it stands for, ns between calls, bytes that are walked through between them
@@ -37,14 +39,15 @@ class Stream:
 def build(folder: Path) -> None:
     """Compile the timing programs and the NCCL that does nothing; CalledProcessError if the compiler fails."""
     compiler = shutil.which(os.environ.get("CC", "cc")) or "cc"
-    nccl = folder / "libnccl.so.2"
-    null_nccl = REPOSITORY / "tests" / "hook" / "native" / "null_nccl.c"
-    shared = [compiler, "-O2", "-fPIC", "-shared", "-Wl,-soname,libnccl.so.2", "-o", str(nccl), str(null_nccl)]
-    subprocess.run(shared, check=True)
+    libraries = []
+    for null, library in (("null_nccl.c", "libnccl.so.2"), ("null_cudart.c", "libcudart.so.12")):
+        libraries.append(str(folder / library))
+        options = ["-O2", "-fPIC", "-shared", f"-Wl,-soname,{library}", "-o", libraries[-1]]
+        subprocess.run([compiler, *options, str(_NATIVE_TESTS / null)], check=True)
     for name in ("bench_call", "bench_stream"):
         source = REPOSITORY / "hook" / f"{name}.c"
-        linked = [compiler, "-O2", "-pthread", "-D_GNU_SOURCE", "-o", str(folder / name), str(source), str(nccl)]
-        subprocess.run([*linked, "-Wl,-rpath,$ORIGIN"], check=True)
+        linked = [compiler, "-O2", "-pthread", "-D_GNU_SOURCE", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"]
+        subprocess.run([*linked, "-o", str(folder / name), str(source), *libraries], check=True)
 
 
 @contextlib.contextmanager
@@ -85,25 +88,61 @@ def best_rounds(folder: Path) -> list[Measured]:
     return figures
 
 
-def stream(folder: Path, gap_ns: int, chill_bytes: int, *mode: str) -> tuple[Stream, Stream, int]:
-    """Past the hook, through it, and the page faults on the way: iterations in turn within one run."""
+@dataclass(frozen=True)
+class StreamRun:
+    """Past the hook, through it, and meanwhile: page faults, and brackets made a second by profiling."""
+
+    past: Stream
+    through: Stream
+    faults: int
+    brackets_per_s: float
+
+
+def stream(folder: Path, gap_ns: int, chill_bytes: int, *mode: str) -> StreamRun:
+    """Iterations past the hook and through it in turn, within one run; ``mode``: muted, or a profile word."""
     with step_directory() as step_dir:
         arguments = (_ITERATIONS, _ITERATION_CALLS, gap_ns, chill_bytes, *mode)
-        past, through, faults = run(folder / "bench_stream", *arguments, step_dir=step_dir)
-    return Stream(*past), Stream(*through), int(sum(faults))
+        past, through, faults, brackets = run(folder / "bench_stream", *arguments, step_dir=step_dir)
+    return StreamRun(Stream(*past), Stream(*through), int(sum(faults)), brackets[0])
 
 
 def streams(folder: Path) -> list[Measured]:
     """The tail of a call, the time stolen from an iteration, and page faults, of each stream."""
     figures = []
     for name, gap_ns, chill_bytes in _STREAMS:
-        past, through, faults = stream(folder, gap_ns, chill_bytes)
-        figures += tails(name, past, through) + stolen(name, past, through)
-        figures.append(Measured(f"hook, {name}: page faults after the warm-up", faults, "", 0.0, "less"))
-        past, through, _ = stream(folder, gap_ns, chill_bytes, "muted")
+        found = stream(folder, gap_ns, chill_bytes)
+        figures += tails(name, found.past, found.through) + stolen(name, found.past, found.through)
+        figures.append(Measured(f"hook, {name}: page faults after the warm-up", found.faults, "", 0.0, "less"))
+        muted = stream(folder, gap_ns, chill_bytes, "muted")
         text = f"hook muted, {name}: median added"
-        figures.append(Measured(text, through.p50_ns - past.p50_ns, "ns", 100.0, "less"))
+        figures.append(Measured(text, muted.through.p50_ns - muted.past.p50_ns, "ns", 100.0, "less"))
     return figures
+
+
+def profile_word(budget_per_s: int) -> str:
+    """Time every call, within the budget (GH_OFF_PROFILE)."""
+    return f"{1 << 48 | 1 << 32 | budget_per_s:x}"
+
+
+def profiling(folder: Path) -> list[Measured]:
+    """What the hook itself takes for timing calls on the GPU; CUDA's events, here done at once, come on top."""
+    name, gap_ns, chill_bytes = _STREAMS[1]
+    off = stream(folder, gap_ns, chill_bytes)
+    on = stream(folder, gap_ns, chill_bytes, profile_word(_PROFILE_BUDGET))
+    whole_ns = _ITERATION_CALLS * gap_ns
+    share = (on.through.iteration_ns - off.through.iteration_ns) / whole_ns * 100
+    brackets = on.brackets_per_s / _PROFILE_BUDGET
+    text = f"hook, profiling {name}: {on.brackets_per_s:.0f} brackets/s; of its budget of {_PROFILE_BUDGET}"
+    with step_directory() as step_dir:
+        each = run(folder / "bench_call", _ROUND_CALLS, 1, profile_word(_UNBOUNDED), step_dir=step_dir)[0][0]
+    with step_directory() as step_dir:
+        none = run(folder / "bench_call", _ROUND_CALLS, 1, step_dir=step_dir)[0][0]
+    bracketed = f"hook, profiling: a call takes {none:.1f} ns, put between events {each:.1f} ns; added"
+    return [
+        Measured(bracketed, each - none, "ns", 1000.0, "less"),
+        Measured(text, brackets, "", 1.05, "less"),
+        Measured(f"hook, profiling {name}: of the iteration's time", share, "%", 0.4, "less"),
+    ]
 
 
 def tails(name: str, past: Stream, through: Stream) -> list[Measured]:
@@ -132,7 +171,7 @@ def measure() -> list[Measured]:
     """All figures; the programs are built anew."""
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder))
-        return best_rounds(Path(folder)) + streams(Path(folder))
+        return best_rounds(Path(folder)) + streams(Path(folder)) + profiling(Path(folder))
 
 
 if __name__ == "__main__":
