@@ -16,11 +16,12 @@ Ints = NDArray[np.int64]
 _LOG_CALLS, _FEW_CALLS = 1, 3
 _BATCH_SYMBOLS, _LONE_CALLS = 2, 2
 _LOG_STEP, _MAX_MICRO_BATCHES = 5, 64
-_MAIN_EXPLAINED, _ALL_EQUAL, _LESS_EQUAL = 0.5, 0.95, 0.5
+_MAIN_EXPLAINED, _ALL_EQUAL, _LESS_EQUAL, _COMPARABLE_CALLS = 0.5, 0.95, 0.5, 4
 _BATCHES_IN_A_ROW = 5
 _STRAYED, _STRAYED_OF = 2, 20
-_PAUSE, _SAME_PAUSE, _LONGER_PAUSE = 3.0, 1.5, 2.5
+_PAUSE, _SAME_PAUSE, _LONGER_PAUSE, _DISTINCT_PAUSE = 3.0, 1.5, 2.5, 1.5
 _PAUSES_SEEN = 8
+_PAUSE_SHARE, _PAUSE_CALLS = 0.2, 1 << 16  # in all but this share of the segments; looked at at most
 _EVALUATION_SHARE = 0.3  # of the calls in an evaluation that an iteration has, too
 
 
@@ -61,15 +62,17 @@ class _Extras:
     span: int  # calls from the first foreign one to the last at each place, cyclic
     inside: int  # of these such as the fine level has, too
     once_a_batch: bool  # all foreign symbols are equally many
+    lone_symbols: int
     lone_calls: int  # foreign ones that are few among many others: left out above
 
 
 def iteration_level(symbols: Symbols, t_ns: Ints, levels: list[Level]) -> Level:
     """The iteration among verified levels (finest first)."""
     # Evaluations and logs that fall together now and then make a coarse level whose segments are rarely the same.
-    equal = max((level.equal for level in levels if level.explained >= _MAIN_EXPLAINED), default=0.0)
-    if equal >= _ALL_EQUAL:
-        levels = [level for level in levels if level.equal >= _LESS_EQUAL]
+    # Of very short segments none counts as regular that isn't the same, so they say nothing about the others.
+    main = [level.equal for level in levels if level.explained >= _MAIN_EXPLAINED and level.calls >= _COMPARABLE_CALLS]
+    while max(main, default=0.0) >= _ALL_EQUAL and levels[-1].equal < _LESS_EQUAL:
+        levels = levels[:-1]
     chosen = levels[-1]
     for finer in reversed(levels[:-1]):
         if is_multiple(symbols, t_ns, finer, chosen):
@@ -82,17 +85,19 @@ def is_multiple(symbols: Symbols, t_ns: Ints, fine: Level, coarse: Level) -> boo
     extras = _extras(fine.segment(symbols), coarse.segment(symbols))
     if extras.repeats < 2:
         return False
-    if extras.foreign_calls == 0 or extras.lone_calls > _LONE_CALLS:
+    if extras.foreign_calls == 0 or (extras.lone_calls > _LONE_CALLS and extras.lone_symbols > 1):
         return extras.foreign_calls == extras.surplus == 0
-    if 1 <= extras.foreign_calls <= _FEW_CALLS and extras.surplus <= _strayed(fine.calls):
+    few = 1 <= extras.foreign_calls <= _FEW_CALLS
+    between = extras.foreign_symbols <= _BATCH_SYMBOLS and 2 * extras.places <= extras.repeats
+    if (few or between) and extras.surplus <= _strayed(fine.calls):
         stepped = step_in_each(symbols, t_ns, fine, coarse)
-        if stepped is not None:
+        if stepped or (few and stepped is not None):
             return stepped
     if extras.surplus <= max(_strayed(fine.calls), 1) and extras.foreign_symbols <= _BATCH_SYMBOLS:
         if extras.foreign_calls <= _LOG_CALLS:
             # Both a log and the norm of accumulated gradients look like this; people log every 10, not 8 or 16.
             return _is_round(extras.repeats)
-        in_a_row = extras.span <= extras.foreign_calls + 2
+        in_a_row = extras.span <= extras.foreign_calls + 2 and extras.places * _BATCHES_IN_A_ROW <= extras.foreign_calls
         return in_a_row and extras.foreign_calls >= _BATCHES_IN_A_ROW * extras.foreign_symbols
     rest = coarse.calls - extras.span - extras.repeats * fine.calls
     forward_only = extras.inside >= _EVALUATION_SHARE * extras.span and 2 * extras.surplus >= extras.inside
@@ -106,7 +111,8 @@ def step_in_each(symbols: Symbols, t_ns: Ints, fine: Level, coarse: Level) -> bo
     """Whether the pause at the place of a few extra calls is in each of the fine segments, or (False) only there.
 
     A pause in each is the optimiser's step: an iteration is the fine level, and the calls are a log. None: not clear.
-    Medians over the last coarse segments: the pause of a single one may be anything.
+    One longer than a fine segment is a checkpoint's, if each has its own. Medians over the last coarse segments: the
+    pause of a single one may be anything.
     """
     own_symbols = np.unique(fine.segment(symbols))
     seen = [
@@ -117,11 +123,28 @@ def step_in_each(symbols: Symbols, t_ns: Ints, fine: Level, coarse: Level) -> bo
     if not seen:
         return None
     usual, here, elsewhere = np.median(np.array(seen), axis=0)
-    if elsewhere >= _PAUSE * usual and here <= _SAME_PAUSE * elsewhere:
+    fine_ns = float(np.median(np.diff(t_ns[fine.ends])))
+    if elsewhere >= _PAUSE * usual and (here <= _SAME_PAUSE * elsewhere or here > fine_ns):
         return True
     if here >= _PAUSE * usual and here >= _LONGER_PAUSE * elsewhere:
         return False
     return None
+
+
+def has_pause(t_ns: Ints, level: Level) -> bool:
+    """Whether one gap is far longer than all others and at the same place in nearly each segment.
+
+    Before the first iteration is over the optimiser's step isn't in most of the segments, so they aren't its parts.
+    """
+    lengths = np.diff(level.ends)
+    alike = np.flatnonzero(lengths == level.calls)[-max(min(_PAUSES_SEEN, _PAUSE_CALLS // level.calls), 3) :]
+    if level.calls < 2 or len(alike) < 3:
+        return False
+    places = level.ends[alike][:, None] + np.arange(level.calls)
+    gap = np.quantile(t_ns[places + 1] - t_ns[places], _PAUSE_SHARE, axis=0)
+    longest = int(np.argmax(gap))
+    others = np.delete(gap, longest)
+    return bool(gap[longest] >= max(_PAUSE * np.median(others), _DISTINCT_PAUSE * others.max(), 1))
 
 
 def _pauses(
@@ -165,7 +188,7 @@ def _extras(fine: Symbols, coarse: Symbols) -> _Extras:
     beyond = np.flatnonzero(~is_known)
     foreign = beyond[_frequent(coarse[beyond])]
     if len(foreign) == 0:
-        return _Extras(repeats, surplus, 0, 0, 0, 0, 0, False, len(beyond))
+        return _Extras(repeats, surplus, 0, 0, 0, 0, 0, False, 0, len(beyond))
     gaps = np.diff(foreign, append=foreign[0] + len(coarse))
     wide = gaps[gaps > min(len(fine), gaps.max() - 1)]
     span = len(coarse) - int((wide - 1).sum())
@@ -180,6 +203,7 @@ def _extras(fine: Symbols, coarse: Symbols) -> _Extras:
         span=span,
         inside=span - len(foreign),
         once_a_batch=equal,
+        lone_symbols=len(np.unique(coarse[beyond])) - len(often),
         lone_calls=len(beyond) - len(foreign),
     )
 

@@ -1,6 +1,6 @@
 """Turns a stream of calls into iterations: finds the period, then follows it (paper, section 4.2)."""
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ _LEAST_SEARCH_STEP_CALLS = 4
 _BUFFER_CALLS = 1 << 17
 _BUFFER_PERIODS, _BUFFER_PERIODS_IF_ODD = 6, 200  # three iterations of 64 micro-batches
 _MAX_BUFFER_CALLS = 1 << 22
+_FEWEST_LENGTHS, _MOST_LENGTHS = 5, 32
 _ODD_SEGMENTS = 3  # a longer period shows in segments that are others
 _ASTRAY_SEGMENTS = 3
 _ASTRAY_PERIODS = 4
@@ -31,7 +32,7 @@ _SAME_WORK_SHARE, _NEW_WORK_SHARE = 0.5, 0.1
 _LOG_CALLS = 3  # calls, at most, of a log between iterations
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not to be changed; frozen ones take three times as long to make
 class Iteration:
     """One iteration: its number from 0, the time of its last call (CLOCK_MONOTONIC) and how long it took.
 
@@ -67,6 +68,7 @@ class IterationClock:
         self._usual_ns = 0
         self._last_end_ns = 0
         self._other_sums: deque[int] = deque(maxlen=_CHANGED_SEGMENTS)
+        self._lengths: deque[int] = deque(maxlen=_MOST_LENGTHS)  # of the last regular iterations
 
     @property
     def period(self) -> int | None:
@@ -149,8 +151,13 @@ class IterationClock:
         assert self._follower is not None
         pattern = self._follower.pattern
         slack = tolerance(pattern.calls)
-        self._odd += int(np.count_nonzero(segments.sums != np.uint64(pattern.fingerprint)))
+        odd = int(np.count_nonzero(segments.sums != np.uint64(pattern.fingerprint)))
+        self._odd += odd
         self._odd_ever = self._odd_ever or self._odd > 0
+        if odd == 0 and self._gap_from_ns is None and np.all(segments.calls == pattern.calls):
+            iterations = self._all_regular(segments)
+            self._watch(pushed, bool(iterations))
+            return iterations
         iterations = []
         for end_ns, took_ns, calls, total in zip(
             segments.end_ns.tolist(), segments.took_ns.tolist(), segments.calls.tolist(), segments.sums.tolist(),
@@ -165,11 +172,24 @@ class IterationClock:
             if calls > pattern.calls + slack:
                 self._irregular += 1
                 continue
-            self._regular(total)
+            self._regular(calls, total)
             self._usual_ns = took_ns
             iterations.append(Iteration(index, end_ns, took_ns / 1e9, self._pattern_number))
         self._watch(pushed, bool(iterations))
         return iterations
+
+    def _all_regular(self, segments: Segments) -> list[Iteration]:
+        """The iterations of segments that all follow the pattern."""
+        count = len(segments.calls)
+        if count == 0:
+            return []
+        first, self._next_index = self._next_index, self._next_index + count
+        self._irregular = 0
+        self._other_sums.clear()
+        self._lengths.extend(segments.calls[-_MOST_LENGTHS:].tolist())
+        self._last_end_ns, self._usual_ns = int(segments.end_ns[-1]), int(segments.took_ns[-1])
+        ends, seconds, number = segments.end_ns.tolist(), (segments.took_ns / 1e9).tolist(), self._pattern_number
+        return [Iteration(first + i, ends[i], seconds[i], number) for i in range(count)]
 
     def _count_missed(self, begin_ns: int) -> None:
         """After a gap: the numbers of the iterations whose calls were lost, by their usual time."""
@@ -179,11 +199,14 @@ class IterationClock:
             self._next_index += max(round((begin_ns - self._gap_from_ns) / self._usual_ns), 0)
         self._gap_from_ns = None
 
-    def _regular(self, total: int) -> None:
+    def _regular(self, calls: int, total: int) -> None:
         """Note an iteration of the right length; if its calls are steadily others, the pattern has changed."""
         assert self._follower is not None
         self._irregular = 0
+        self._lengths.append(calls)
         pattern = self._follower.pattern
+        if calls != pattern.calls:
+            pattern = self._follower.pattern = replace(pattern, calls=self._usual_calls())
         if total == pattern.fingerprint:
             self._other_sums.clear()
             return
@@ -192,6 +215,12 @@ class IterationClock:
             self._follower.pattern = replace(pattern, fingerprint=total)
             self._pattern_number += 1
             self._other_sums.clear()
+
+    def _usual_calls(self) -> int:
+        """Calls in an iteration: where threads reorder them, the first few segments may all be of another length."""
+        assert self._follower is not None
+        usual, often = Counter(self._lengths).most_common(1)[0]
+        return usual if 2 * often > len(self._lengths) >= _FEWEST_LENGTHS else self._follower.pattern.calls
 
     def _watch(self, pushed: int, regular: bool) -> None:
         """Whether the stream has left the pattern."""
@@ -228,7 +257,8 @@ class IterationClock:
                 return iterations + self._lock(found)
         if not self._settled and not (self._astray and self._home and self._home.once):
             known = 0.0 if self._follower is None else 1.5 * self._follower.pattern.calls
-            found = find_pattern(self._buffer.symbols, self._buffer.t_ns, patient=self._follower is None)
+            patient = self._follower is None
+            found = find_pattern(self._buffer.symbols, self._buffer.t_ns, patient=patient, known=self._home)
             if found is not None and (found.calls > known or self._is_less_again(found)):
                 self._next_index = self._base_index
                 return self._lock(found)
@@ -263,6 +293,7 @@ class IterationClock:
         self._irregular = self._odd = self._calls_since_regular = 0
         self._odd_ever = False
         self._other_sums.clear()
+        self._lengths.clear()
         self._follower = Follower(pattern)
         self._home = pattern
         segments = self._follower.follow(self._buffer.symbols, self._buffer.t_ns)

@@ -13,17 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from greyhound.detect.contexts import SIZE, Symbols, contains, contexts, kinds, ragged_kinds, rare, without_sizes
-from greyhound.detect.levels import Ints, Level, iteration_level
+from greyhound.detect.levels import Ints, Level, has_pause, iteration_level
 
 MATCH_SHARE = 0.95  # the paper's M (section 4.2)
 _MIN_SEGMENTS = 3
-# How often a period must have been seen in which no micro-batches show, for it may be one itself, or a layer, which are
-# quick; not so often if it is many calls, more often if it has hardly a symbol of its own.
-_FLAT_NS, _FLAT_SEGMENTS, _FLAT_CALLS = 20e9, ((0, 512), (30_000_000, 128), (100_000_000, 32)), 1 << 17
+# How long a period must have been seen that may be a part of one itself: a layer, a micro-batch. Not so often if it is
+# many calls, or if it holds the pause of the optimiser's step and is no quick layer.
+_FLAT_NS, _FEWEST_FLAT, _MOST_FLAT, _FLAT_CALLS = 20e9, 16, 4000, 1 << 17
+_FEWEST_PAUSED = 8
+_PAUSED_SEGMENTS = ((0, 512), (30_000_000, 128), (100_000_000, 32))
 _GRADIENT_SIZES, _NESTED_SIZES, _GRADIENT_SEGMENTS, _GRADIENT_NS = 3, 2, 5, 100_000_000
-_FEWEST_FLAT = 8
+_MANY_SIZES, _FULL_PROOF, _MOSTLY = 6, 2, 0.5
 _INTERRUPTED = 3  # so many times as often if never without an interruption
-_PLAIN_SEGMENTS = ((0, 2048), (5_000_000, 512), (500_000_000, 48))
 _LAYER_NS = 30_000_000
 _LONG_CALLS = 1 << 16  # a period of so many needs to be seen only twice
 _IRREGULAR_SHARE = 0.25
@@ -38,6 +39,7 @@ _EXPLAINED_SHARE = 0.9
 _MAX_OCCURRENCES = 4096
 _THINNED_CALLS, _SORTED_CALLS = 1 << 17, 1 << 16  # of longer streams only so many calls are looked at for proposals
 _GROUPS_OF_A_COUNT, _MAX_GROUPS = 16, 256
+_FAR_OFTENER = 3  # a repetition seen so many times as often as another of about the same length is the better one
 _RAGGED_SIZES = 8
 _ALL_RAGGED_CALLS, _ALL_RAGGED_SEGMENTS = 4096, 64
 _KEPT_SYMBOLS = 1024
@@ -84,18 +86,23 @@ def tolerance(calls: int) -> int:
 
 
 def find_pattern(
-    symbols: Symbols, t_ns: Ints, min_segments: int = _MIN_SEGMENTS, patient: bool = True
+    symbols: Symbols,
+    t_ns: Ints,
+    min_segments: int = _MIN_SEGMENTS,
+    patient: bool = True,
+    known: Pattern | None = None,
 ) -> Pattern | None:
     """The period of a stream of symbols with their times (ns), or None as long as it doesn't show.
 
     With ``patient`` a period in which no micro-batches show is awaited longer, for it may be a micro-batch itself.
+    ``known``: a pattern that the stream has followed; it is among those that are weighed.
     """
     if len(symbols) < 2 * min_segments:
         return None
-    found = _search(symbols, t_ns, np.empty(0, np.uint64), min_segments)
+    found = _search(symbols, t_ns, np.empty(0, np.uint64), min_segments, known)
     if found is None or found.level.own < 2 or found.level.explained < _EXPLAINED_SHARE:
         ragged = ragged_kinds(symbols[-_SORTED_CALLS:], _RAGGED_SIZES)
-        other = _search(symbols, t_ns, ragged, min_segments) if len(ragged) else None
+        other = _search(symbols, t_ns, ragged, min_segments, known) if len(ragged) else None
         if other is not None and (found is None or other.level.calls > found.level.calls):
             found = other
     if found is None or not _seen_enough(found, t_ns, patient):
@@ -107,46 +114,63 @@ def _seen_enough(found: _Found, t_ns: Ints, patient: bool) -> bool:
     level = found.level
     if level.calls >= _LONG_CALLS:
         return True
-    took_ns = _usual_ns(level, t_ns)
-    if level.own < 2 and found.finer is None:
-        return level.good >= _wanted(_PLAIN_SEGMENTS, took_ns)
-    if not patient:
+    if not patient and (level.own >= 2 or found.finer is not None):
         return True
+    wanted, proven = _wanted_segments(found, t_ns)
+    return level.run >= wanted or level.good >= (wanted if proven else _INTERRUPTED * wanted)
+
+
+def _wanted_segments(found: _Found, t_ns: Ints) -> tuple[int, bool]:
+    """How often the period must have been seen (what is inside an iteration shows before the first one is over).
+
+    And whether it is known for an iteration by its calls, so that it may be interrupted.
+    """
+    level = found.level
+    took_ns = max(_usual_ns(level, t_ns), 1.0)
     nested = found.micro_batch is not None and _usual_ns(found.micro_batch, t_ns) >= _LAYER_NS
-    if took_ns >= _GRADIENT_NS and _has_gradients(level.segment(found.symbols), found.micro_batch is not None):
-        wanted = _MIN_SEGMENTS if nested else _GRADIENT_SEGMENTS
+    plain = level.own < 2 and found.finer is None
+    paused = not plain and has_pause(t_ns, level)
+    proof = _proof(level.segment(found.symbols), found.micro_batch is not None) if took_ns >= _GRADIENT_NS else 0
+    if nested and proof and level.equal >= _MOSTLY:
+        return _MIN_SEGMENTS, True
+    if nested and proof:  # reordered: three segments don't tell the number of calls
+        return _GRADIENT_SEGMENTS, True
+    if proof and (paused or (proof >= _FULL_PROOF and level.equal >= _MOSTLY)):
+        return _GRADIENT_SEGMENTS, True
+    if not paused:
+        wanted = int(np.clip(_FLAT_NS / took_ns, _FEWEST_FLAT, _MOST_FLAT))
+    elif nested and took_ns >= _GRADIENT_NS:
+        return _FEWEST_PAUSED, False
     else:
-        wanted = int(np.clip(_FLAT_NS / max(took_ns, 1), _FEWEST_FLAT, _wanted(_FLAT_SEGMENTS, took_ns)))
-        wanted = min(wanted, _FEWEST_FLAT) if nested and took_ns >= _GRADIENT_NS else wanted
-        wanted = min(wanted, max(_FLAT_CALLS // level.calls, _MIN_SEGMENTS))
-    return level.run >= wanted or level.good >= _INTERRUPTED * wanted
+        most = min(segments for least_ns, segments in _PAUSED_SEGMENTS if took_ns >= least_ns)
+        wanted = int(np.clip(_FLAT_NS / took_ns, _FEWEST_PAUSED, most))
+    return min(wanted, max(_FLAT_CALLS // level.calls, _MIN_SEGMENTS)), False
 
 
-def _has_gradients(segment: Symbols, nested: bool) -> bool:
-    """Whether only a whole iteration looks like this: with buckets of gradients, or with weights and a norm.
+def _proof(segment: Symbols, nested: bool) -> int:
+    """Whether only a whole iteration looks like this (2), most likely (1) or not (0): by gradients, or weights.
 
-    Buckets come in several sizes, each once and of no other kind of call, unlike activations. Sharded weights and
-    gradients are two kinds of call (or more), each in several sizes; what is reduced at the end of all has a size of
-    its own, once. ``nested``: smaller repetitions show in it, so that two such sizes do.
+    Buckets of gradients come in several sizes, each once and of no other kind of call, unlike activations; so few
+    that one kind of call has them all might be the weights that a forward pass gathers. Sharded weights and gradients
+    are two kinds of call (or more), each in several sizes; what is reduced at the end of all has a size of its own,
+    once. ``nested``: smaller repetitions show in it, so that two such sizes do.
     """
     known, count = np.unique(segment, return_counts=True)
     _, which, kinds_of_size = np.unique(known & SIZE, return_inverse=True, return_counts=True)
     lone = known[(kinds_of_size[which] == 1) & (count == 1)]
     if len(lone) >= (_NESTED_SIZES if nested else _GRADIENT_SIZES):
-        return True
+        return _FULL_PROOF if len(lone) >= _MANY_SIZES or len(np.unique(kinds(lone))) > 1 else 1
     sizes_of_kind = np.unique(kinds(known), return_counts=True)[1]
-    return len(lone) > 0 and int((sizes_of_kind >= 2).sum()) >= 2
+    return _FULL_PROOF if len(lone) > 0 and int((sizes_of_kind >= 2).sum()) >= 2 else 0
 
 
 def _usual_ns(level: Level, t_ns: Ints) -> float:
     return float(np.median(np.diff(t_ns[level.ends])))
 
 
-def _wanted(segments_from: tuple[tuple[int, int], ...], took_ns: float) -> int:
-    return min(segments for least_ns, segments in segments_from if took_ns >= least_ns)
-
-
-def _search(symbols: Symbols, t_ns: Ints, ragged: Symbols, min_segments: int) -> _Found | None:
+def _search(
+    symbols: Symbols, t_ns: Ints, ragged: Symbols, min_segments: int, known: Pattern | None = None
+) -> _Found | None:
     """The iteration of the stream, sizes of the ``ragged`` kinds left out; None if no level is verified."""
     compared = without_sizes(symbols, ragged)
     if len(ragged) == 0:
@@ -158,6 +182,8 @@ def _search(symbols: Symbols, t_ns: Ints, ragged: Symbols, min_segments: int) ->
             levels = [level for level in _levels(compared, _WIDTHS, _ALL_RAGGED_SEGMENTS) if level.calls >= 2]
     if not levels:
         return None
+    if known is not None and known.ragged == tuple(ragged.tolist()):
+        levels = _with_known(compared, levels, known, min_segments)
     level = iteration_level(compared, t_ns, levels)
     parts = [finer for finer in levels if 2 * finer.calls <= level.calls]
     with_own = [finer for finer in parts if finer.own >= 2]
@@ -176,14 +202,32 @@ def _levels(
         if groups is None:
             break
         for group in groups:
-            if any(abs(group.calls - level.calls) <= tolerance(level.calls) for level in levels):
+            rival = _about_as_long(levels, group.calls)
+            if rival is not None and (rival.width < width or len(group.positions) < _FAR_OFTENER * rival.good):
                 continue
             level = _verify(symbols, running, context, width, group, min_segments)
-            if level is not None:
-                levels.append(level)
+            if level is not None and (rival is None or level.good >= _FAR_OFTENER * rival.good):
+                levels = [*(other for other in levels if other is not rival), level]
         if levels and max(levels, key=lambda level: level.calls).explained >= _EXPLAINED_SHARE:
             break
     return sorted(levels, key=lambda level: level.calls)
+
+
+def _about_as_long(levels: list[Level], calls: int) -> Level | None:
+    return next((level for level in levels if abs(calls - level.calls) <= tolerance(level.calls)), None)
+
+
+def _with_known(symbols: Symbols, levels: list[Level], known: Pattern, min_segments: int) -> list[Level]:
+    """The levels and the known pattern's, which can be missing where a coarser one explains all."""
+    if _about_as_long(levels, known.calls) is not None:
+        return levels
+    context = contexts(symbols, known.width)
+    positions = np.flatnonzero(context == np.uint64(known.anchor))[-_MAX_OCCURRENCES:]
+    group = _evenness(positions, min_segments) if len(positions) > min_segments else None
+    if group is None or abs(group.calls - known.calls) > tolerance(known.calls):
+        return levels
+    level = _verify(symbols, np.cumsum(symbols, dtype=np.uint64), context, known.width, group, min_segments)
+    return levels if level is None else sorted([*levels, level], key=lambda each: each.calls)
 
 
 def _groups(context: Symbols, min_segments: int, anchors: NDArray[np.bool_] | None) -> list[_Group] | None:
@@ -267,9 +311,19 @@ def _verify(
     good = np.flatnonzero(equal)
     explained = float(lengths[good].sum() / (len(symbols) - 1 - ends[good[0]]))
     own = int((np.unique(context[ends[modal] + 1 : ends[modal + 1] + 1], return_counts=True)[1] == 1).sum())
-    irregular = np.flatnonzero(np.abs(lengths - calls) > tolerance(calls))
-    run = int(np.diff(irregular, prepend=-1, append=len(lengths)).max()) - 1
+    run = _longest_run(lengths, calls)
     return Level(int(context[ends[modal]]), width, calls, ends, modal, own, len(good), run, share, explained)
+
+
+def _longest_run(lengths: Ints, calls: int) -> int:
+    """How many segments of about so many calls come at most one after the other without anything else in between.
+
+    A segment that is longer without its neighbours being shorter, as where threads reorder calls, holds an extra call.
+    """
+    around = np.concatenate(([calls], lengths, [calls]))
+    extra = (lengths > calls) & (around[:-2] >= calls) & (around[2:] >= calls)
+    interrupted = np.flatnonzero((np.abs(lengths - calls) > tolerance(calls)) | extra)
+    return int(np.diff(interrupted, prepend=-1, append=len(lengths)).max()) - 1
 
 
 def _same_twice(symbols: Symbols, calls: int) -> bool:

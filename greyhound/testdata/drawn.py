@@ -1,6 +1,6 @@
 """Streams drawn at random over what the frameworks do, for trying the iteration clock on many: ``draw(seed)``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,8 @@ from greyhound.testdata.streams import Disturbances, Stream, iteration_seconds, 
 from greyhound.testdata.workloads import DDP, FSDP, Megatron, Workload
 
 _LEAST_S, _MOST_S = 0.2, 8.0
-_MOST_CALLS = 400_000
+_MOST_CALLS, _JOB_S = 400_000, 120
+_UNEVEN = 5.0
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ class Drawn:
 
 
 def draw(seed: int, iterations: int = 60) -> Drawn:
-    """The stream of this number; equal numbers give equal streams."""
+    """The stream of this number, at least so many iterations and two minutes unless these are very many calls."""
     rng = np.random.default_rng([seed, 0x6A])
     kind, workload = _workload(rng)
-    what = _disturbances(rng)
+    what = replace(_disturbances(rng), uneven=_UNEVEN if np.random.default_rng([seed, 0x6B]).random() < 0.5 else 1.0)
     calls = len(workload.iteration(np.random.default_rng(0)))
-    count = max(min(iterations, _MOST_CALLS // calls), 24)
     mean_s = float(np.exp(rng.uniform(np.log(_LEAST_S), np.log(_MOST_S))))
+    count = max(min(max(iterations, int(_JOB_S / mean_s)), _MOST_CALLS // calls), 24)
     seconds = iteration_seconds(count, mean_s, seed=seed)
     stream = make_stream(workload, count, seconds, what, seed)
     pushed = int(np.clip(calls * rng.uniform(0.02, 1.5), 1, 4000))

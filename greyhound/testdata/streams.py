@@ -19,6 +19,7 @@ from greyhound.trace.records import RECORD_DTYPE, symbols
 
 _START_S = 1.0
 _DEFAULT_SEED = 0
+_HALF, _ODD = np.uint64(32), np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Disturbances:
     ``pause_every`` a pause of ``pause_s`` without calls; every ``log_every`` one more call (of 64 bytes) at the end.
     ``reordered``: this share of the calls comes up to ``reorder_distance`` places late, as between two threads.
     ``step_share``: each iteration begins with this share of its time without calls, the optimiser's step of the one
-    before.
+    before. ``uneven``: the time before a call is by its kind (and size, unless sizes are ragged) up to so many times
+    longer or shorter; 1: all are even.
     """
 
     evaluate_every: int = 0
@@ -65,6 +67,7 @@ class Disturbances:
     reordered: float = 0.0
     reorder_distance: int = 3
     step_share: float = 0.0
+    uneven: float = 1.0
 
 
 def iteration_seconds(count: int, mean_s: float = 1.0, jitter: float = 0.03, seed: int = 0) -> NDArray[np.float64]:
@@ -98,7 +101,8 @@ def make_stream(
             if phase.ragged:
                 body = phase.iteration(rng)
             number += 1
-            writer.iteration(_with_log(body, what, number), float(times_s[number - 1]), what.step_share)
+            calls = _with_log(body, what, number)
+            writer.iteration(calls, float(times_s[number - 1]), what.step_share, _waits(calls, phase.ragged, what))
             _interrupt(writer, phase, what, number, rng)
     return writer.finish(what, rng)
 
@@ -109,6 +113,15 @@ def _with_log(body: Calls, what: Disturbances, number: int) -> Calls:
     extra = np.zeros(1, dtype=CALL_DTYPE)
     extra["op"], extra["comm"], extra["bytes"], extra["peer"] = layout.GH_OP_ALL_GATHER, 99, 64, -1
     return np.concatenate([body, extra])
+
+
+def _waits(body: Calls, ragged: bool, what: Disturbances) -> NDArray[np.float64]:
+    """The time before each call in relation to the others."""
+    if what.uneven == 1:
+        return np.ones(len(body))
+    known = symbols_of(body)
+    drawn = ((known >> _HALF) if ragged else known) * _ODD >> _HALF
+    return np.asarray(what.uneven ** (2 * drawn.astype(np.float64) / 2**32 - 1))
 
 
 def _interrupt(writer: "_Writer", phase: Workload, what: Disturbances, number: int, rng: np.random.Generator) -> None:
@@ -132,22 +145,22 @@ class _Writer:
         self._interrupted = False
         self._lengths: list[int] = []
 
-    def _spread(self, body: Calls, seconds: float, step_share: float = 0.0) -> None:
+    def _spread(self, body: Calls, seconds: float, step_share: float, waits: NDArray[np.float64]) -> None:
         self._calls.append(body)
-        part = np.arange(1, len(body) + 1) / max(len(body), 1)
+        part = np.cumsum(waits) / (waits.sum() if len(body) else 1)
         self._times_s.append(self._now_s + (step_share + (1 - step_share) * part) * seconds)
         self._length += len(body)
         self._now_s += seconds
 
-    def iteration(self, body: Calls, seconds: float, step_share: float) -> None:
-        self._spread(body, seconds, step_share)
+    def iteration(self, body: Calls, seconds: float, step_share: float, waits: NDArray[np.float64]) -> None:
+        self._spread(body, seconds, step_share, waits)
         self._ends.append(self._length - 1)
         self._lengths.append(len(body))
         self._disturbed.append(self._interrupted)
         self._interrupted = False
 
     def between(self, body: Calls, seconds: float) -> None:
-        self._spread(body, seconds)
+        self._spread(body, seconds, 0.0, np.ones(len(body)))
         self._interrupted = True
 
     def finish(self, what: Disturbances, rng: np.random.Generator) -> Stream:
