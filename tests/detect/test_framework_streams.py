@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from greyhound.detect.period import IterationClock
-from tests.detect.framework_streams import FRAMEWORKS
-from tests.detect.streams import encode
+from tests.detect.framework_streams import FRAMEWORKS, encode
 
 RECORDED = ("ddp", "fsdp2", "hsdp", "moe", "ddp_loss_every_10", "moe_evaluations")
 POLL_MS = (20, 50, 100, 150, 250, 500, 1000)
