@@ -9,7 +9,7 @@ import click
 
 from greyhound.cli.ask import NO_ANSWER, POLL_S, REFUSED, Answers, ask, running
 from greyhound.cli.jobs import fail, job_options
-from greyhound.control.verdict_data import verdict_text
+from greyhound.control.verdict_data import identity_text, verdict_text
 
 VERDICT_S = 180.0  # a profile that is under way comes first
 
@@ -31,7 +31,7 @@ def _show(event: dict[str, Any]) -> None:
     data = event["data"]
     click.echo(verdict_text(data, event["episode"]))
     for suspect in data["suspects"]:
-        for reason in suspect["reasons"]:
+        for reason in [*suspect["reasons"], *filter(None, [identity_text(suspect)])]:
             click.echo(f"  {reason}")
     for note in data["notes"]:
         click.echo(f"  note: {note}")

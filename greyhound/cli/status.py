@@ -14,6 +14,7 @@ from rich.text import Text
 
 from greyhound.cli.jobs import fail, find, job_options
 from greyhound.control import lines
+from greyhound.control.verdict_data import identity_text
 
 STALE_S = 6.0
 RECORD_STALE_S = 45.0
@@ -111,7 +112,8 @@ def _verdict(status: dict[str, Any]) -> list[Text]:
     verdict = status.get("verdict") or {}
     if verdict.get("suspects") or verdict.get("episode"):
         parts.append(Text(f"verdict {verdict['text']}", style="bold red" if verdict["suspects"] else "yellow"))
-        reasons = [reason for row in verdict["suspects"][:SUSPECTS_SHOWN] for reason in row["reasons"]]
+        shown = verdict["suspects"][:SUSPECTS_SHOWN]
+        reasons = [line for row in shown for line in [*row["reasons"], *filter(None, [identity_text(row)])]]
         notes = [f"note: {note}" for note in verdict["notes"][:NOTES_SHOWN]]
         parts += [Text(f"        {line}") for line in reasons + notes]
     if status.get("fail_stop"):

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from greyhound.control.events import Component
+from greyhound.localize.identity import Identity
 from greyhound.localize.model import Suspect, Verdict
 
 SHOWN = 4  # names in a line
 SUSPECTS_KEPT, REASONS_KEPT, NOTES_KEPT = 16, 8, 8
 MEMBERS_KEPT = 64
 _LETTERS = 300
+_IDENTITY = ("node", "bus", "gpu", "uuid", "serial", "nic", "switch")
 
 
 def suspect_data(suspect: Suspect, names: Mapping[int, str]) -> dict[str, Any]:
@@ -92,6 +94,15 @@ def suspect_text(suspect: Mapping[str, Any]) -> str:
     else:
         text = f"{nodes or 'all nodes'}{of_ranks}, cause unknown"
     return f"{text}: {suspect['ratio']:.2f}x, explains {100 * suspect['share']:.0f} %"
+
+
+def identity_text(suspect: Mapping[str, Any]) -> str:
+    """How a repair ticket names a suspect's GPU; empty where its node didn't say."""
+    told = suspect.get("identity")
+    known = (
+        {name: told[name] for name in _IDENTITY if isinstance(told.get(name), str)} if isinstance(told, dict) else {}
+    )
+    return Identity(**known).text() if {"node", "bus"} <= known.keys() else ""
 
 
 def verdict_text(data: Mapping[str, Any], episode: str | None) -> str:

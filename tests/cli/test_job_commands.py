@@ -321,3 +321,18 @@ def test_watch_waits_for_a_job_that_slurm_has_accepted(records, tmp_path, monkey
     shown = run("status", "61", "--watch", "--json")
     assert json.loads(shown.stdout)["state"] == "ended"
     assert "waiting for job 61" in shown.stderr
+
+
+def test_status_shows_a_verdict_its_reasons_and_a_fail_stop(records):
+    name = StepName("78", "0", 0)
+    suspect = {"reasons": ["own time 1.90 x", "clocks: power cap"], "identity": {"node": "n3", "bus": "0000:0b:00.0"}}
+    verdict = {"episode": "e1", "text": "fail-slow e1 is n3", "suspects": [suspect], "notes": ["nvml: n/a"]}
+    put(records, name, status(name, verdict=verdict, fail_stop={"text": "fail-stop on n4: rank 7 does not come"}))
+    output = run("status", "78").output
+    for line in ("verdict fail-slow e1 is n3", "own time 1.90 x", "clocks: power cap", "note: nvml: n/a"):
+        assert line in output
+    assert "n3: GPU 0000:0b:00.0 (n/a), serial n/a" in output
+    assert "stopped fail-stop on n4: rank 7 does not come" in output
+    nobody = {"episode": None, "text": "nothing is slow", "suspects": [], "notes": []}
+    put(records, name, status(name, verdict=nobody))
+    assert "verdict" not in run("status", "78").output
