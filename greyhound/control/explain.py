@@ -13,7 +13,6 @@ from greyhound.localize.identity import normal_bus
 from greyhound.localize.model import RankProfile, Suspect, Verdict
 
 HINTS_SHOWN, NOTES_SHOWN = 3, 3
-CLEAR = 0.2  # weight of a hint that may tell the kind where the times don't
 MOST_NODES = 8  # of a suspect, that are looked at
 
 log = logging.getLogger(__name__)
@@ -60,9 +59,7 @@ def _explained(
             peers = [evidence for other, evidence in now.items() if other != node]
             hints += _own(suspect, node, cause.compare(healthy.get(node), now[node], peers), profiles)
     hints = sorted(dict.fromkeys(hints), key=lambda hint: -hint.weight)
-    kind = suspect.kind
-    if kind == "unknown" and hints and hints[0].weight >= CLEAR:
-        kind = hints[0].kind
+    kind = cause.told_kind(suspect.kind, hints)
     reasons = dict.fromkeys(hint.text for hint in hints)
     return replace(suspect, kind=kind, reasons=(*suspect.reasons, *list(reasons)[:HINTS_SHOWN]))
 

@@ -21,8 +21,9 @@ from greyhound.localize.identity import normal_bus
 __all__ = ["Hint", "compare", "kinds", "of_nic", "of_rank", "told_kind", "unknown"]
 
 _OF_HOSTS = ("cpu", "input", "storage", "unknown")
-_STRONG = 0.1  # weight from which evidence decides between the kinds of a host
-_QUOTA = 0.2  # a rank held back so much is slow for that, whatever else its times look like
+_DISKS = ("input", "storage")
+_CLEAR = 0.2  # weight from which evidence decides
+_GPU_SEEN = 0.1
 
 _RULES: dict[str, tuple[Callable[[Place], Iterable[Hint]], ...]] = {
     "gpu": cause_gpu.RULES,
@@ -75,19 +76,20 @@ def kinds(hints: Iterable[Hint]) -> dict[str, float]:
 def told_kind(kind: str, hints: Iterable[Hint]) -> str:
     """What a suspect of this kind is by the evidence of its ranks (`of_rank` of each).
 
-    What a host is late for shows in no time of a call, so there the strongest evidence decides. A `gpu` is a `cpu` only
-    where a CPU quota held its rank back and its own figures are well. Links, and kinds without evidence, stay.
+    A CPU quota that held its rank back makes all but a link a `cpu` (a `gpu` only if its own figures are well). Between
+    the kinds of a host, a rank's own wait for disks decides; that of its threads for a CPU is common and decides only
+    where the times tell nothing.
     """
     found = list(hints)
-    weights = kinds(hint for hint in found if hint.kind in _OF_HOSTS)
+    quota = max((hint.weight for hint in found if hint.by == QUOTA), default=0.0)
     if kind == "gpu":
-        held = max((hint.weight for hint in found if hint.scope == "rank" and hint.by == QUOTA), default=0.0)
-        return "cpu" if held >= _QUOTA and kinds(found).get("gpu", 0.0) < _STRONG else kind
-    if kind in _OF_HOSTS and weights:
-        strongest = max(weights, key=lambda name: weights[name])
-        if weights[strongest] >= max(_STRONG, 2 * weights.get(kind, 0.0)):
-            return strongest
-    return kind
+        return "cpu" if quota >= _CLEAR and kinds(found).get("gpu", 0.0) < _GPU_SEEN else kind
+    if kind not in _OF_HOSTS:
+        return kind
+    telling = [hint for hint in found if hint.by == QUOTA or (hint.scope == "rank" and hint.kind in _DISKS)]
+    weights = kinds(found if kind == "unknown" else telling)
+    strongest = max(weights, key=lambda name: weights[name], default=kind)
+    return strongest if weights.get(strongest, 0.0) >= max(_CLEAR, 2 * weights.get(kind, 0.0)) else kind
 
 
 def unknown(evidence: Evidence) -> tuple[str, ...]:
