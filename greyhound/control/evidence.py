@@ -6,8 +6,7 @@
     collector.identities(node)                          # by bus id: what a repair ticket needs, as far as known yet
     collector.stop()
 
-On the way to the master: `cause_evidence.as_message` and `from_message`; there `cause.compare`, and
-`slurm.topology.read_leaves` for the leaf switches.
+On the way to the master: `cause_evidence.as_message` and `from_message`; there `cause.compare`.
 
 Nothing here raises into the analyzer or holds it up: each source has a thread of its own, since NVML's calls and files
 of a sick adapter may block for good. What isn't answered is n/a, with the reason in `Evidence.absent`.
@@ -116,10 +115,11 @@ class EvidenceCollector:
         return summarise(sorted(readings, key=lambda reading: reading.t_ns), begin_ns, end_ns, absent)
 
     def identities(self, node: str) -> dict[str, Identity]:
-        """Each rank's GPU by normal bus id, without its switch, which the master asks Slurm for."""
+        """Each GPU by normal bus id; `node` as Slurm names it."""
         gpus, paths, ports = dict(self._nvml.gpus), self._hardware.paths, self._hardware.ports
         buses = [*gpus, *(bus for bus in paths if bus not in gpus)]
-        return {bus: identify(node, bus, gpus, paths, ports) for bus in buses}
+        switch = self._hardware.switches.get(node, "")
+        return {bus: identify(node, bus, gpus, paths, ports, switch) for bus in buses}
 
     def stop(self) -> None:
         """Read no more; a thread that hangs is left behind."""

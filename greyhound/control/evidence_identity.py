@@ -1,4 +1,4 @@
-"""Where a node's GPUs and network ports are on its PCI buses, from sysfs."""
+"""Where a node's GPUs and network ports are on its PCI buses, from sysfs, and on which switch it hangs, from Slurm."""
 
 import os
 from collections.abc import Mapping
@@ -7,6 +7,8 @@ from pathlib import Path
 from greyhound.control.evidence_files import MOST_NAMES, Target, listed, read_text
 from greyhound.localize.cause_evidence import Place, Row
 from greyhound.localize.identity import NOT_KNOWN, Port, normal_bus
+from greyhound.slurm.client import CommandClient
+from greyhound.slurm.topology import read_leaves
 
 ROUNDS = 60  # between two looks: adapters come and go seldom
 
@@ -23,9 +25,13 @@ class Hardware:
         self.paths: Mapping[str, str] = {}
         """Device paths of the ranks' GPUs by normal bus id; replaced as a whole, like `ports`."""
         self.ports: tuple[Port, ...] = ()
+        self.switches: Mapping[str, str] = {}
+        """Leaf switch by node, as far as the cluster's topology tells."""
 
     def read(self, targets: tuple[Target, ...]) -> tuple[Mapping[Place, Row], Mapping[str, str]]:
         """Look where the ranks' GPUs and all ports are, if that isn't known."""
+        if self._round == 0:
+            self.switches = read_leaves(CommandClient())
         buses = {normal_bus(target.bus) for target in targets if target.bus}
         if self._round % ROUNDS == 0 or not buses <= self._seen:
             self._seen = buses

@@ -1,4 +1,4 @@
-"""Which leaf switch a node hangs on: `scontrol show topology`, or topology.conf where that says nothing.
+"""Which leaf switch a node hangs on: topology.conf, or `scontrol show topology` where the site writes topology.yaml.
 
 Both are lines of KEY=VALUE (topology.conf(5)): `SwitchName=leaf1 Nodes=n[01-16]`; upper switches name those below them,
 and scontrol names all nodes below them too, with their Level. Blocks (`BlockName=b1 Nodes=...`) count as leaves.
@@ -55,22 +55,30 @@ def _level(fields: Mapping[str, str]) -> int:
 
 
 def read_leaves(client: Asks, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Leaf switch by node; empty where the cluster has no topology or doesn't tell. May take the client's time-out."""
+    """Leaf switch by node; empty where the cluster has no topology. slurmctld is asked only where no file will do."""
+    folder = _folder(os.environ if environment is None else environment)
+    if folder is None:
+        return {}
+    found = leaves(_text(folder / "topology.conf"))
+    if found or not (folder / "topology.yaml").exists():
+        return found
     try:
-        found = leaves(client.ask("scontrol", "show", "topology"))
+        return leaves(client.ask("scontrol", "show", "topology"))
     except SlurmError:
-        found = {}
-    return found or leaves(_configured(os.environ if environment is None else environment))
+        return {}
 
 
-def _configured(environment: Mapping[str, str]) -> str:
-    """topology.conf beside slurm.conf."""
+def _folder(environment: Mapping[str, str]) -> Path | None:
+    """Where slurm.conf is."""
     configured = environment.get("SLURM_CONF", "")
-    folders = [str(Path(configured).parent)] if configured else list(FOLDERS)
-    for folder in folders:
-        try:
-            with (Path(folder) / "topology.conf").open(encoding="utf-8", errors="replace") as file:
-                return file.read(MOST_BYTES)
-        except OSError:
-            continue
-    return ""
+    if configured:
+        return Path(configured).parent
+    return next((Path(folder) for folder in FOLDERS if (Path(folder) / "slurm.conf").exists()), None)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(MOST_BYTES)
+    except OSError:
+        return ""

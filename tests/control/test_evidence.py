@@ -287,15 +287,17 @@ def test_before_and_after_can_be_compared(tree):
         collector.stop()
 
 
-def test_identities_come_from_the_bus(tree):
+def test_identities_come_from_the_bus_and_the_topology(tree, monkeypatch):
     tree.rdma()
     tree.gpu()
+    tree.write("etc/topology.conf", "SwitchName=leaf3 Nodes=n[1-2]\n")
+    monkeypatch.setenv("SLURM_CONF", str(tree.root / "etc/slurm.conf"))
     collector = EvidenceCollector(root=tree.root, period_s=0.01)
     try:
         collector.follow([TARGET])
         wait_for("the GPU's place", lambda: collector.identities("n1"))
         (identity,) = collector.identities("n1").values()
-        assert identity.text() == ("n1: GPU 0000:65:00.0 (n/a), serial n/a, n/a, NIC mlx5_0/1, leaf switch n/a")
+        assert identity.text() == ("n1: GPU 0000:65:00.0 (n/a), serial n/a, n/a, NIC mlx5_0/1, leaf switch leaf3")
     finally:
         collector.stop()
 

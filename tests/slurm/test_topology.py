@@ -43,10 +43,16 @@ def test_what_cannot_be_read_is_passed_over():
     assert leaves("No topology information available\n") == {}
 
 
-def test_scontrol_comes_first_and_the_file_where_it_says_nothing(tmp_path):
-    (tmp_path / "topology.conf").write_text(CONFIGURED.replace("leaf1", "rack1"))
+def test_the_file_is_enough_and_scontrol_is_asked_where_there_is_the_newer_one(tmp_path):
     environment = {"SLURM_CONF": str(tmp_path / "slurm.conf")}
+    assert read_leaves(Refusing(SHOWN), environment) == {}  # no topology: nobody is asked
+    (tmp_path / "topology.yaml").write_text("- topology: default\n")
     assert read_leaves(Scontrol(SHOWN), environment) == EXPECTED
-    assert read_leaves(Scontrol(""), environment)["n1"] == "rack1"
-    assert read_leaves(Scontrol(None), environment)["n1"] == "rack1"
-    assert read_leaves(Scontrol(None), {"SLURM_CONF": str(tmp_path / "elsewhere/slurm.conf")}) == {}
+    assert read_leaves(Scontrol(None), environment) == read_leaves(Scontrol(""), environment) == {}
+    (tmp_path / "topology.conf").write_text(CONFIGURED)
+    assert read_leaves(Refusing(SHOWN), environment) == EXPECTED
+
+
+class Refusing(Scontrol):
+    def ask(self, program, *arguments):
+        raise AssertionError("slurmctld has other things to do")
