@@ -12,7 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from greyhound.localize.limits import Limits
-from greyhound.localize.stats import error, hardly_by_chance, level, low_median, others_low_median, spread, with_prior
+from greyhound.localize.stats import (
+    error,
+    hardly_by_chance,
+    level,
+    low_median,
+    others_low_median,
+    pooled_spread,
+    spread,
+    with_prior,
+)
 from greyhound.localize.table import Iterations
 
 _MEDIAN_INEFFICIENCY = 1.2533  # standard error of a normal sample's median over that of its mean
@@ -91,11 +100,8 @@ def _growth(
 
 
 def _common_spread(rows: Sequence[Iterations]) -> tuple[float, float]:
-    """Spread of the iterations of most ranks, and its degrees of freedom."""
-    found = [spread(iterations.own) for iterations in rows]
-    known = [value for value in found if not math.isnan(value)]
-    freedom = sum(max(len(iterations) - 1, 0) for iterations in rows)
-    return (float(np.median(known)), float(freedom)) if known else (math.nan, 0.0)
+    """Spread of the ranks' iterations around their own levels, and its degrees of freedom."""
+    return pooled_spread([iterations.own for iterations in rows])
 
 
 def _working(rows: Iterations) -> bool:

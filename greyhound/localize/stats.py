@@ -13,6 +13,7 @@ from greyhound.localize.table import Floats
 _TRIMMED = 0.3  # at each end: isolated slow iterations (garbage collection, a checkpoint) are no level
 _INEFFICIENCY = 1.1  # standard error of a normal sample's trimmed mean over that of its mean
 _MAD_TO_DEVIATION = 1.4826
+_OUTLIER = 5.0
 _PRIOR_WEIGHT = 2.0  # values that the assumed spread is worth
 
 
@@ -34,6 +35,21 @@ def spread(values: Floats) -> float:
     middle = median(logs)
     small_sample = count / (count - 0.8)
     return small_sample * _MAD_TO_DEVIATION * median([abs(value - middle) for value in logs])
+
+
+def pooled_spread(samples: Sequence[Floats]) -> tuple[float, float]:
+    """Standard deviation of the logs of positive values around their sample's median, and its degrees of freedom.
+
+    Isolated outliers count as `_OUTLIER` usual deviations.
+    """
+    logs = [np.log(values[values > 0]) for values in samples]
+    apart = [values - np.median(values) for values in logs if len(values) > 1]
+    freedom = float(sum(len(values) - 1 for values in apart))
+    if not apart:
+        return math.nan, 0.0
+    every = np.abs(np.concatenate(apart))
+    usual = float(np.median(every[every > 0])) if every.any() else 0.0
+    return math.sqrt(float(np.sum(np.minimum(every, _OUTLIER * usual) ** 2)) / freedom), freedom
 
 
 def with_prior(found: float, freedom: float) -> float:
