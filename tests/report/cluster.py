@@ -115,10 +115,12 @@ class Cluster:
         told = [path.read_text(errors="replace")[-500:] for path in planned.folder.glob("out*")]
         return f"the end of {planned.key} {planned.job}: {self.last_states(planned)}, {queue}, {told}"
 
-    def requeue(self, planned: Planned, at: int = 80) -> None:
-        """Once so many iterations are done."""
+    def requeue(self, planned: Planned, at: int = 80, tracked: bool = False) -> None:
+        """Once so many iterations are done, and its watch has found them if that is asked."""
         restart = planned.attempts - 1
         until(lambda: planned.iterations(restart) >= at, f"run {restart} of {planned.key}", 60, 0.1)
+        if tracked:
+            until(lambda: self.events(planned, "tracking", restart), lambda: self.told(planned), 60, 0.2)
         done = self.sandbox.run(["scontrol", "requeue", str(planned.job)], timeout_s=60)
         assert done.returncode == 0, done.stderr
         planned.attempts += 1
@@ -128,9 +130,9 @@ class Cluster:
         uid = pwd.getpwnam(planned.user).pw_uid
         kill(*(process.pid for process in of_directory(f"/dev/shm/greyhound-{uid}-{planned.job}.")))
 
-    def events(self, planned: Planned, kind: str) -> list[dict[str, object]]:
-        """Of its first step and run."""
-        path = self.sandbox.layout.records / str(planned.job) / "0.0" / "events.jsonl"
+    def events(self, planned: Planned, kind: str, restart: int = 0) -> list[dict[str, object]]:
+        """Of its first step."""
+        path = self.sandbox.layout.records / str(planned.job) / f"0.{restart}" / "events.jsonl"
         with contextlib.suppress(OSError):
             found = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
             return [event for event in found if event["kind"] == kind]

@@ -44,26 +44,26 @@ def submit_others(cluster: Cluster) -> None:
     """Those that may disturb each other; trainings are told to Slurm as two tasks of one node."""
     cluster.submit("never started", "nobody", "true", "--begin=now+1hour", state="CANCELLED", watched=False)
     cluster.submit("failed", "mail", "exit 3", state="FAILED", watched=False)
-    cluster.submit("failed step", "list", f"{TRAIN} @ 120 100; exit 5", "-n2", state="FAILED")
+    cluster.submit("failed step", "list", f"{TRAIN} @ 300 100; exit 5", "-n2", state="FAILED")
     cluster.submit("unwatched", "nobody", "sleep 5", watched=False)
     cluster.submit("long name", "backup", "srun true", watched=False, name=LONG)
-    cluster.submit("hostile name", "games", f"{TRAIN} @ 120 100", "-n2", name=HOSTILE)
-    cluster.submit("root", "root", f"{TRAIN} @ 120 100", "-n2")
-    cluster.submit("array", "list", f"{TRAIN} @ 120 100", "-n2", "--array=0-2", rows=3)
-    cluster.submit("het", "mail", f"{TRAIN} @ 120 100", "-N1", "-n2", ":", "-N1", "-n1", rows=2)
+    cluster.submit("hostile name", "games", f"{TRAIN} @ 300 100", "-n2", name=HOSTILE)
+    cluster.submit("root", "root", f"{TRAIN} @ 300 100", "-n2")
+    cluster.submit("array", "list", f"{TRAIN} @ 300 100", "-n2", "--array=0-2", rows=3)
+    cluster.submit("het", "mail", f"{TRAIN} @ 300 100", "-N1", "-n2", ":", "-N1", "-n1", rows=2)
 
 
 def play(cluster: Cluster) -> None:
     """All of them, to their ends; what takes longest first."""
     cluster.submit("timeout", "mail", f"{TRAIN} @ 100000 500", "-n2", "--time=1", state="TIMEOUT")
     play_alone(cluster)
-    twice = cluster.submit("requeued", "backup", f"{TRAIN} @ 160 100", "-n2", "--requeue")
+    twice = cluster.submit("requeued", "backup", f"{TRAIN} @ 500 100", "-n2", "--requeue")
     cancelled = cluster.submit("cancelled", "list", f"{TRAIN} @ 100000 100", "-n2", state="CANCELLED")
     submit_others(cluster)
-    cluster.requeue(twice)
+    cluster.requeue(twice, tracked=True)
     until(lambda: cluster.events(cancelled, "tracking"), lambda: f"its tracking: {cluster.told(cancelled)}", 60, 0.2)
     cluster.sandbox.run(["scancel", str(cancelled.job), str(cluster.jobs["never started"].job)])
-    cluster.requeue(twice)
+    cluster.requeue(twice, tracked=True)
     cluster.wait(limit_s=120)
 
 
