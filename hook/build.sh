@@ -30,7 +30,7 @@ trap 'rm -f "$out"/.*."$$"' EXIT
 if [ -f intercept.c ]; then
   # what every call passes first, side by side
   build libgreyhound_hook.so call.c comm.c ring.c counters.c group.c session.c resolve.c intercept.c \
-    graph.c cuda.c directory.c elf.c env.c identity.c log.c preload.c timing.c
+    graph.c cuda.c directory.c elf.c env.c identity.c log.c preload.c timing.c timing_clock.c timing_cuda.c
 fi
 build libgreyhound_reader.so reader.c
 cp include/greyhound_ring.h "$out/.greyhound_ring.h.$$"

@@ -78,8 +78,9 @@ struct gh_answer {
 void *gh_real_kept(enum gh_fn fn, uintptr_t caller, struct gh_answer *kept);
 static inline void *gh_real_near(enum gh_fn fn, uintptr_t caller, struct gh_answer *kept) {
   void *real = __atomic_load_n(&kept->real, __ATOMIC_ACQUIRE);
-  if (GH_UNLIKELY(!real || caller - kept->low >= kept->size)) return gh_real_kept(fn, caller, kept);
-  return real;
+  uintptr_t low = __atomic_load_n(&kept->low, __ATOMIC_RELAXED);
+  uintptr_t size = __atomic_load_n(&kept->size, __ATOMIC_RELAXED);
+  return GH_UNLIKELY(!real || caller - low >= size) ? gh_real_kept(fn, caller, kept) : real;
 }
 void *gh_resolve_optional(enum gh_fn fn, uintptr_t caller); /* NULL, nothing said */
 void *gh_resolve_known(enum gh_fn fn, uintptr_t caller);    /* the same, if looked for before */

@@ -5,46 +5,21 @@
  * What the program sees of CUDA stays as it was: nothing is done while a capture is under way or an
  * error of its own is pending, and an error of ours is taken back.
  */
+#include "timing.h"
+
 #include "hook.h"
 
 #define BRACKETS 256
 #define MEMBERS 1024 /* calls of brackets and of groups that haven't ended */
 #define GROUP_MEMBERS 256
-#define RUN 16              /* calls on a communicator that are sampled together */
-#define BLOCKED 4           /* streams found unfinished, after which a call asks no more */
-#define RECORDS 64          /* after so many a call writes no more */
-#define BASE_NS 4000000000u /* of its age: times from it are floats, good to half a microsecond */
-#define CLOSE_NS 50000u     /* an error that is small enough */
-#define RETRY_NS 20000000u
+#define RUN 16     /* calls on a communicator that are sampled together */
+#define BLOCKED 4  /* streams found unfinished, after which a call asks no more */
+#define RECORDS 64 /* after so many a call writes no more */
 #define MIN_BURST 16.0
-
-typedef void *cudaEvent_t;
-
-/* The runtime's functions, of the first caller; who uses another runtime goes unbracketed. */
-static struct {
-  int (*create)(cudaEvent_t *, unsigned);
-  int (*record)(cudaEvent_t, cudaStream_t);
-  int (*query)(cudaEvent_t);
-  int (*elapsed)(float *, cudaEvent_t, cudaEvent_t);
-  int (*make_stream)(cudaStream_t *, unsigned);
-  int (*exchange_mode)(int *);
-  int (*peek)(void);
-  int (*last)(void);
-} cuda;
-
-/* An event on a stream that is always idle: the GPU comes to it as soon as it is recorded, or at
- * the latest when it is seen done. */
-struct base {
-  cudaEvent_t event;
-  uint64_t begun_ns, host_ns; /* recording began, was over */
-  uint64_t error_ns;          /* host_ns isn't its time on the GPU by more than this */
-  bool seen;
-  uint32_t brackets; /* measured from it */
-};
 
 enum { FREE, TAKEN, ISSUED };
 struct bracket {
-  cudaEvent_t start, end;
+  gh_event_t start, end;
   cudaStream_t stream;
   uint32_t state;
   bool dropped; /* not to be told: the call failed or was not issued */
@@ -68,10 +43,6 @@ static uint32_t free_member; /* + 1 */
 static uint32_t members_used;
 static uint16_t order[BRACKETS]; /* those in use, by age */
 static uint32_t in_use;
-static struct base bases[2];
-static uint32_t current; /* of them, for new brackets */
-static cudaStream_t idle_stream;
-static int device = -1;
 static uint64_t word;
 static uint16_t epoch;
 static bool broken; /* until another epoch */
@@ -116,46 +87,6 @@ static void follow_word(uint64_t now_ns) {
   filled_ns = now_ns;
 }
 
-static void *find(enum gh_fn fn) { return gh_resolve_known(fn, gh_thread.caller); }
-
-static void find_functions(void) {
-  cuda.create = (int (*)(cudaEvent_t *, unsigned))find(GH_FN_cudaEventCreateWithFlags);
-  cuda.query = (int (*)(cudaEvent_t))find(GH_FN_cudaEventQuery);
-  cuda.elapsed = (int (*)(float *, cudaEvent_t, cudaEvent_t))find(GH_FN_cudaEventElapsedTime);
-  if (!cuda.elapsed)
-    cuda.elapsed = (int (*)(float *, cudaEvent_t, cudaEvent_t))find(GH_FN_cudaEventElapsedTime_v2);
-  cuda.make_stream = (int (*)(cudaStream_t *, unsigned))find(GH_FN_cudaStreamCreateWithFlags);
-  cuda.exchange_mode = (int (*)(int *))find(GH_FN_cudaThreadExchangeStreamCaptureMode);
-  cuda.peek = (int (*)(void))find(GH_FN_cudaPeekAtLastError);
-  cuda.last = (int (*)(void))find(GH_FN_cudaGetLastError);
-  bool all = cuda.create && cuda.query && cuda.elapsed && cuda.make_stream && cuda.exchange_mode &&
-             cuda.peek && cuda.last;
-  cuda.record = all ? (int (*)(cudaEvent_t, cudaStream_t))find(GH_FN_cudaEventRecord) : NULL;
-}
-
-/* The caller's runtime is ours, and its device, too. */
-static bool suits(void) {
-  gh_resolve_ahead(gh_thread.caller);
-  if (!cuda.record) find_functions();
-  if (!cuda.record || find(GH_FN_cudaEventRecord) != (void *)cuda.record) return false;
-  int now = gh_cuda_device();
-  if (now < 0) return false;
-  if (device < 0) device = now;
-  return device == now;
-}
-
-/* No error of the program's is pending; from here to leave() ours are no harm, and no capture of
- * another thread's forbids or is spoilt by what we ask. */
-static bool enter(int *mode) {
-  *mode = GH_CUDA_CAPTURE_RELAXED;
-  return cuda.peek() == 0 && cuda.exchange_mode(mode) == 0;
-}
-
-static void leave(int mode) {
-  cuda.exchange_mode(&mode);
-  if (cuda.peek()) cuda.last();
-}
-
 /* Of an error that isn't "not ready": the device is lost, say. Nothing more until another epoch,
  * and then with new events. */
 static void fail(void) {
@@ -163,8 +94,7 @@ static void fail(void) {
   count(&counts()->failed, 1);
   for (uint32_t i = 0; i < BRACKETS; i++)
     if (brackets[i].state == FREE) brackets[i].start = brackets[i].end = NULL;
-  for (uint32_t i = 0; i < 2; i++) bases[i].event = NULL;
-  idle_stream = NULL;
+  gh_clock_forget();
 }
 
 /* --- members --- */
@@ -205,48 +135,7 @@ static void fill(struct member *m, const struct gh_record *r) {
   };
 }
 
-/* --- the base --- */
-
-static void look(struct base *b) {
-  if (!b->event || b->seen) return;
-  int error = cuda.query(b->event);
-  if (error == GH_CUDA_NOT_READY) return;
-  if (error) return fail();
-  b->seen = true;
-  b->error_ns = gh_now_ns() - b->begun_ns;
-  bool old = b->host_ns - bases[current].host_ns > BASE_NS;
-  if (old || b->error_ns < bases[current].error_ns) current = (uint32_t)(b - bases);
-  __atomic_store_n(&counts()->clock_error_ns, bases[current].error_ns, __ATOMIC_RELAXED);
-}
-
-static void record_base(struct base *b) {
-  bool ok = idle_stream || !cuda.make_stream(&idle_stream, GH_CUDA_STREAM_NON_BLOCKING);
-  ok = ok && (b->event || !cuda.create(&b->event, 0));
-  b->begun_ns = gh_now_ns();
-  ok = ok && !cuda.record(b->event, idle_stream);
-  if (!ok) return fail();
-  b->host_ns = gh_now_ns();
-  b->seen = false;
-}
-
-/* One base at once; another one when it is old, or was seen too late to be trusted. */
-static void keep_base(uint64_t now_ns) {
-  struct base *now = &bases[current], *other = &bases[1 - current];
-  if (!now->event) {
-    now->error_ns = UINT64_MAX;
-    return record_base(now);
-  }
-  look(now);
-  if (!broken) look(other);
-  uint64_t age_ns = now_ns - bases[current].host_ns;
-  bool due = age_ns > BASE_NS || (bases[current].error_ns > CLOSE_NS && age_ns > RETRY_NS);
-  other = &bases[1 - current];
-  if (due && !broken && !other->brackets && (!other->event || other->seen)) record_base(other);
-}
-
 /* --- brackets --- */
-
-static uint64_t to_ns(float ms) { return ms > 0 ? (uint64_t)((double)ms * 1e6) : 0; }
 
 static uint32_t tell(const struct bracket *b, uint64_t start_ns, uint64_t duration_ns) {
   uint32_t told = 0;
@@ -267,23 +156,20 @@ static void close_bracket(struct bracket *b) {
   while (last && members[last - 1].next) last = members[last - 1].next;
   if (last) give_back(b->first, last);
   if (broken) b->start = b->end = NULL;
-  bases[b->base].brackets--;
+  gh_clock_release(b->base);
   __atomic_store_n(&b->state, FREE, __ATOMIC_RELAXED);
 }
 
 enum outcome { WAITING, DONE, FAILED };
 static enum outcome ask(struct bracket *b, uint32_t *told) {
-  float from_base_ms, duration_ms;
+  float ms;
+  uint64_t start_ns;
   if (b->dropped || b->epoch != epoch || broken) return DONE;
-  int error = cuda.query(b->end);
+  int error = gh_events.query(b->end);
+  if (!error) error = gh_clock_time_of(b->base, b->start, &start_ns);
   if (error == GH_CUDA_NOT_READY) return WAITING;
-  if (!error) error = cuda.elapsed(&from_base_ms, bases[b->base].event, b->start);
-  if (error == GH_CUDA_NOT_READY) return WAITING; /* the base */
-  if (error || cuda.elapsed(&duration_ms, b->start, b->end)) return FAILED;
-  uint64_t base_ns = bases[b->base].host_ns;
-  uint64_t start_ns =
-      from_base_ms < 0 ? base_ns - to_ns(-from_base_ms) : base_ns + to_ns(from_base_ms);
-  *told += tell(b, start_ns, to_ns(duration_ms));
+  if (error || gh_events.elapsed(&ms, b->start, b->end)) return FAILED;
+  *told += tell(b, start_ns, gh_events_ns(ms));
   return DONE;
 }
 
@@ -323,18 +209,17 @@ static struct bracket *free_bracket(void) {
 /* A bracket whose first event is in the stream; NULL where that can't be. */
 static struct bracket *open_bracket(cudaStream_t stream, uint64_t now_ns) {
   struct gh_timing_counts *c = counts();
-  struct bracket *b = free_bracket();
+  struct bracket *b = gh_clock_known() ? free_bracket() : NULL;
   if (!b) return count(&c->no_room, 1), NULL;
   if (!has_token(now_ns)) return count(&c->over_budget, 1), NULL;
   tokens -= 1;
-  if ((!b->start && cuda.create(&b->start, 0)) || (!b->end && cuda.create(&b->end, 0)) ||
-      cuda.record(b->start, stream))
+  if ((!b->start && gh_events.create(&b->start, 0)) || (!b->end && gh_events.create(&b->end, 0)) ||
+      gh_events.record(b->start, stream))
     return fail(), NULL;
   b->stream = stream;
   b->dropped = false;
-  b->base = (uint8_t)current;
+  b->base = gh_clock_take();
   b->epoch = epoch;
-  bases[current].brackets++;
   order[in_use++] = (uint16_t)(b - brackets);
   __atomic_store_n(&gh_timing_busy, in_use, __ATOMIC_RELAXED);
   __atomic_store_n(&b->state, TAKEN, __ATOMIC_RELAXED);
@@ -359,7 +244,7 @@ static bool idles(bool wanted, uint64_t now_ns) {
 
 /* Under the lock, what every call does first. False: nothing more is possible. */
 static bool visit(uint64_t now_ns) {
-  if (!broken && word) keep_base(now_ns);
+  if (!broken && word && !gh_clock_keep(now_ns)) fail();
   collect();
   return word && !broken;
 }
@@ -368,8 +253,8 @@ static void single(struct gh_call *call, cudaStream_t stream) {
   int mode;
   struct gh_record *r = &call->record;
   if (idles(chosen(r->seq), r->t_ns)) return;
-  if (!suits() || !may_touch(stream)) return count(&counts()->unsuited, 1);
-  if (!enter(&mode)) return count(&counts()->unsuited, 1);
+  if (!gh_events_suit() || !may_touch(stream)) return count(&counts()->unsuited, 1);
+  if (!gh_events_enter(&mode)) return count(&counts()->unsuited, 1);
   if (visit(r->t_ns) && chosen(r->seq)) {
     struct member *m = new_member();
     struct bracket *b = m ? open_bracket(stream, r->t_ns) : NULL;
@@ -378,7 +263,7 @@ static void single(struct gh_call *call, cudaStream_t stream) {
     if (m && !b) give_back(number_of(m), number_of(m));
     call->bracket = b;
   }
-  leave(mode);
+  gh_events_leave(mode);
 }
 
 /* Another call of a group: kept for its end. A group that isn't kept whole isn't timed. */
@@ -422,11 +307,11 @@ static struct bracket *around_group(const struct gh_call *call) {
   struct bracket *b = NULL;
   int mode;
   if (idles(true, call->record.t_ns)) return NULL;
-  if (!suits() || !may_touch(t->timed_stream)) return count(&counts()->unsuited, 1), NULL;
-  if (!enter(&mode)) return count(&counts()->unsuited, 1), NULL;
+  if (!gh_events_suit() || !may_touch(t->timed_stream)) return count(&counts()->unsuited, 1), NULL;
+  if (!gh_events_enter(&mode)) return count(&counts()->unsuited, 1), NULL;
   if (visit(call->record.t_ns)) b = open_bracket(t->timed_stream, call->record.t_ns);
   if (b) b->first = t->timed_first;
-  leave(mode);
+  gh_events_leave(mode);
   return b;
 }
 
@@ -454,9 +339,9 @@ static void issued(struct bracket *b, ncclResult_t result) {
   if (result != GH_NCCL_SUCCESS) {
     b->dropped = true; /* or it is launched by NCCL's own thread, nobody knows when */
     count(&counts()->unsuited, 1);
-  } else if (enter(&mode)) {
-    b->dropped = cuda.record(b->end, b->stream) != 0;
-    leave(mode);
+  } else if (gh_events_enter(&mode)) {
+    b->dropped = gh_events.record(b->end, b->stream) != 0;
+    gh_events_leave(mode);
   } else {
     b->dropped = true;
   }
@@ -464,7 +349,7 @@ static void issued(struct bracket *b, ncclResult_t result) {
 }
 
 static bool may_query(void) {
-  return !broken && suits() && !__atomic_load_n(&gh_captures, __ATOMIC_RELAXED);
+  return !broken && gh_events_suit() && !__atomic_load_n(&gh_captures, __ATOMIC_RELAXED);
 }
 
 /* After it. */
@@ -472,9 +357,9 @@ uint64_t gh_timing_end(struct gh_call *call, ncclResult_t result) {
   int mode;
   if (call->bracket) issued(call->bracket, result);
   if ((call->record.flags & GH_REC_IN_GROUP) || !try_lock()) return call->own_ns;
-  if (!bases[current].seen && may_query() && enter(&mode)) {
-    look(&bases[current]);
-    leave(mode);
+  if (gh_clock_unseen() && may_query() && gh_events_enter(&mode)) {
+    if (!gh_clock_look()) fail();
+    gh_events_leave(mode);
   }
   unlock();
   return call->own_ns;

@@ -121,7 +121,7 @@ def test_who_is_late_starts_late_and_waits_least(ranks: Ranks) -> None:
     found = ranks(3, ALL, "r64", "w", "k300@1", "r4096", TOLD)
     timed = [seen.of(layout.GH_OP_ALL_REDUCE, 4096)[0] for seen in found]
     late = timed[1]
-    assert late["start_ns"] - late["entry_ns"] > 250 * MS
+    assert late["start_ns"] - late["entry_ns"] > 100 * MS
     for other in (timed[0], timed[2]):
         assert late["start_ns"] > other["start_ns"] + 100 * MS
         assert other["duration_ns"] > late["duration_ns"] + 100 * MS
@@ -196,6 +196,15 @@ def test_what_is_under_way_is_told_after_the_end(ranks: Ranks) -> None:
     for seen in ranks(2, ALL, "k100", "5*r64", "p0", "r128", TOLD):
         assert len(seen.timings) == 5 == seen.counts.made
         assert len(seen.of(layout.GH_OP_ALL_REDUCE, 128)) == 0
+
+
+def test_after_a_pause_the_clocks_are_related_anew(ranks: Ranks) -> None:
+    """Two seconds are too long for what was known before: the GPU's clock drifts."""
+    words = [ALL, "r64", "w", "p0", "2*r64", "w", "z2200", "r64", ALL, "k400", "r128", TOLD]
+    for seen in ranks(2, *words):
+        (timed,) = seen.of(layout.GH_OP_ALL_REDUCE, 128)
+        assert timed["start_ns"] - timed["entry_ns"] > 100 * MS
+        check_joined(seen)
 
 
 def test_another_epoch_forgets_what_is_under_way(ranks: Ranks) -> None:
