@@ -116,7 +116,7 @@ def _hsdp():
 
 
 def _ddp():
-    """Buckets are reduced while the backward pass goes on; in the recordings 0.5 to 0.9 of the time passes without."""
+    """Buckets are reduced while the backward pass goes on; most of the recorded time passes without."""
     return Recorded([reduce(165632), reduce(133376), reduce(133632), reduce(41472)], silent=0.5)
 
 
