@@ -50,7 +50,7 @@ def test_a_ring_too_short_for_an_iteration_is_no_data(tmp_path):
 
 def test_a_ring_itself_is_refused_with_the_mend(tmp_path):
     RingWriter(tmp_path / "ring.1.1", 1024).append(training_records()[:500])
-    assert "greyhound trace dump" in call("detect", tmp_path / "ring.1.1", code=3).stderr
+    assert "greyhound trace dump" in call("detect", tmp_path / "ring.1.1", code=1).stderr
 
 
 def test_what_is_no_ring_and_what_cannot_be_written_are_told(tmp_path):

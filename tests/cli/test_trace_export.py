@@ -171,7 +171,7 @@ def test_facts_that_cannot_be_are_damage(tmp_path, fact, value):
     writer.add(make_records(10), 0)
     writer.facts[fact] = value
     writer.save(tmp_path / "a.ghdump", communicators(0, 1))
-    assert f"its fact '{fact}' is" in call(tmp_path / "a.ghdump", "-o", tmp_path / "out", code=3).stderr
+    assert f"its fact '{fact}' is" in call(tmp_path / "a.ghdump", "-o", tmp_path / "out", code=1).stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -179,14 +179,15 @@ def test_impossible_times_are_damage(tmp_path):
     writer = DumpWriter(header(0, 0, "boot", 1, 2))
     writer.add(make_records(10, t_ns=2**63), 0)
     writer.save(tmp_path / "a.ghdump", communicators(0, 1))
-    assert "impossible times" in call(tmp_path / "a.ghdump", "-o", tmp_path / "out", code=3).stderr
+    assert "impossible times" in call(tmp_path / "a.ghdump", "-o", tmp_path / "out", code=1).stderr
 
 
 def test_rings_text_and_empty_recordings_are_told_apart(tmp_path):
     RingWriter(tmp_path / "ring.1.1", 1024).append(make_records(5))
     (tmp_path / "text").write_text("hello")
     DumpWriter(header(0, 0, "boot", 1, 2)).save(tmp_path / "none.ghdump", communicators(0, 1))
-    done = call(tmp_path / "ring.1.1", tmp_path / "text", tmp_path / "none.ghdump", "-o", tmp_path / "out", code=3)
+    assert "no recorded call" in call(tmp_path / "none.ghdump", "-o", tmp_path / "out", code=3).stderr
+    done = call(tmp_path / "ring.1.1", tmp_path / "text", tmp_path / "none.ghdump", "-o", tmp_path / "out", code=1)
     assert "a live ring: `greyhound trace dump`" in done.stderr
     assert "text: not a recorded dump" in done.stderr
     assert "none.ghdump: no call in it" in done.stderr
