@@ -260,7 +260,7 @@ def command(inputs: tuple[str, ...], output: Path | None, run: str | None, recor
 
     JOB takes the newest recording in the job's record folder; FILEs may be folders, too. Each node is a process; a rank
     has a track of its iterations, one of its host's calls and, where calls were timed on the GPU, one of these. Exit
-    code 1: a file couldn't be read, the others are in; 2: usage, or no such job; 3: all could be read, but hold no call.
+    code 1: a file couldn't be read, the others are in; 2: usage, or no such job; 3: all were read, but hold no call.
     """
     wanted = _inputs(inputs, record_dir, run)
     files = _Files()
