@@ -74,6 +74,7 @@ class Bed:
         """From the first iteration on the job's events are at hand; at the end the job is cancelled."""
         try:
             self.wait("the first iterations", lambda: len(self.job.training()) >= 2, START_TIMEOUT_S)
+            self.wait("Greyhound to have a record of it", lambda: bool(self.job.status()), START_TIMEOUT_S)
             command = [sys.executable, "-m", "greyhound", "events", self.job.name, "--json", "--follow"]
             with (
                 self._followed.open("w") as file,
