@@ -60,6 +60,7 @@ class Bed:
         self.job = WatchedJob(sandbox, STEPS, work, arguments(layout, options, work), len(layout.gpus))
         self.submitted_s = 0.0
         self._followed = work / "events.jsonl"
+        self._follower: subprocess.Popen[bytes] | None = None
         self._looked_s = 0.0
 
     def start(self) -> None:
@@ -80,12 +81,12 @@ class Bed:
                 self._followed.open("w") as file,
                 subprocess.Popen(
                     command, env=self.job.sandbox.env(), stdout=file, stderr=subprocess.DEVNULL
-                ) as follower,
+                ) as self._follower,
             ):
                 try:
                     yield
                 finally:
-                    follower.terminate()
+                    self._follower.terminate()
         finally:
             self.job.greyhound("inject", "heal")
             self.job.sandbox.run(["scancel", str(self.job.job)])
@@ -101,6 +102,8 @@ class Bed:
         """Poll `test`; WatchError where the job ends or the time is over before it holds."""
         until_s = time.monotonic() + timeout_s
         while not test():
+            if self._follower is not None and self._follower.poll() is not None:
+                raise WatchError(f"`greyhound events --follow` ended with {self._follower.returncode}")
             now_s = time.monotonic()
             if now_s - self._looked_s > STATE_S:
                 self._looked_s = now_s
@@ -115,7 +118,7 @@ class Bed:
         try:
             self.wait("it", test, timeout_s)
         except WatchError as error:
-            if "the job ended" in str(error):
+            if not str(error).startswith("waited"):
                 raise
             return False
         return True
