@@ -12,6 +12,7 @@ _NAMES = (
     "evidence",
     "training",
     "profiling",
+    "profiles",
     "period",
     "period_fuzz",
 )

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from greyhound.localize.from_records import NoProfile, RankFacts, Window, build
 from greyhound.localize.model import RankProfile
-from greyhound.trace.records import COMM_DTYPE, RECORD_DTYPE, timings
+from greyhound.trace.records import COMM_DTYPE, RECORD_DTYPE, timings, top_level
 
 MOST_ENDS = 4096
 
@@ -21,7 +21,6 @@ class Gathering:
     most_records: int
     held: int = 0
     records: list[NDArray[np.void]] = field(default_factory=list)
-    gpu: list[NDArray[np.void]] = field(default_factory=list)
     ends_ns: list[int] = field(default_factory=list)
     comms: NDArray[np.void] = field(default_factory=lambda: np.empty(0, COMM_DTYPE))
     spoilt: str = ""
@@ -32,18 +31,11 @@ class Gathering:
         """Whether no more is taken."""
         return self.held >= self.most_records
 
-    def add(self, records: NDArray[np.void], kept: NDArray[np.void]) -> None:
-        """All records that were read at once, and those of them that count as calls."""
-        if self.full or self.spoilt:
-            return
-        ours = kept[(kept["t_ns"] >= self.begin_ns) & (kept["t_ns"] <= self.end_ns)]
-        self._keep(self.records, ours)
-        self._keep(self.gpu, timings(records))
-
-    def _keep(self, where: list[NDArray[np.void]], rows: NDArray[np.void]) -> None:
-        if len(rows):
-            self.held += len(rows)
-            where.append(rows)
+    def add(self, records: NDArray[np.void]) -> None:
+        """What was read at once; it is looked at only when the profile is made."""
+        if len(records) and not self.full and not self.spoilt:
+            self.held += len(records)
+            self.records.append(records)
 
     def see_end(self, end_ns: int) -> None:
         """An iteration ended (CLOCK_MONOTONIC)."""
@@ -59,11 +51,12 @@ class Gathering:
         """The profile; NoProfile where there is none."""
         if self.spoilt:
             raise NoProfile(self.spoilt)
-        records = np.concatenate(self.records) if self.records else np.empty(0, RECORD_DTYPE)
-        gpu = np.concatenate(self.gpu) if self.gpu else timings(records[:0])
+        read = np.concatenate(self.records) if self.records else np.empty(0, RECORD_DTYPE)
+        calls = top_level(read)
+        calls = calls[(calls["t_ns"] >= self.begin_ns) & (calls["t_ns"] <= self.end_ns)]
         ends_ns = np.array(self.ends_ns, dtype=np.int64)
-        return build(facts, Window(records, gpu, self.comms, ends_ns, offset_ns), most_calls)
+        return build(facts, Window(calls, timings(read), self.comms, ends_ns, offset_ns), most_calls)
 
     def clear(self) -> None:
         """Give the memory back."""
-        self.records, self.gpu = [], []
+        self.records = []

@@ -1,11 +1,13 @@
 """What an analyzer tells of ranks that make no more calls: how many they have issued, where they are, since when."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from greyhound.control.fields import check_of, list_of, whole
-from greyhound.localize.failstop import InFlight, Standing
 from greyhound.localize.model import Communicator
+
+if TYPE_CHECKING:  # needs numpy, without which a node process must still be able to say so
+    from greyhound.localize.failstop import Standing
 
 RANKS_A_MESSAGE = 32
 MOST_COMMS = 128
@@ -29,8 +31,10 @@ class StandingRow:
     in_flight: Annotated[Rows, list_of(list_of(whole, 4), MOST_IN_FLIGHT)]
     last: str
 
-    def standing(self, node: int, still_s: float, told_s: float) -> Standing:
+    def standing(self, node: int, still_s: float, told_s: float) -> "Standing":
         """As localisation has it, still for so many seconds, `told_s` after it was told."""
+        from greyhound.localize.failstop import InFlight, Standing
+
         return Standing(
             node=node,
             key=self.key,

@@ -113,9 +113,9 @@ class RankWatch:
         if lost:
             self.lost_records += lost
             self._gap()
-        kept = top_level(records)
         if self._gathering is not None:
-            self._gathering.add(records, kept)
+            self._gathering.add(records)
+        kept = top_level(records)
         if len(kept) == 0:
             return []
         offset_ns = time.time_ns() - time.monotonic_ns()
