@@ -45,7 +45,7 @@ def judge(
         return Verdict(abstained="no rank has finished an iteration in the profile")
     if before is not None and before.timed != found.timed:
         before = None
-    pauses = _pauses(found, before, limits)
+    pauses = _pauses(found, before, limits) if lost_s is not None else []
     lost_s = _lost(found, before, lost_s, limits)
     if lost_s is not None and lost_s <= 0:
         if pauses:
@@ -72,11 +72,9 @@ def _lost(found: Evidence, before: Evidence | None, lost_s: float | None, limits
     The few iterations of a profile say less about that than the tracker's many, but they are those in which the ranks
     were timed; where the two differ, the smaller is what must be explained.
     """
-    if before is None or not before.profiles or not _same_work(found, before):
+    if lost_s is None or before is None or not before.profiles or not _same_work(found, before):
         return lost_s
     grown = found.iteration_s - before.iteration_s
-    if lost_s is None:
-        return grown if grown > limits.iteration_share * before.iteration_s else None
     return 0.0 if grown < limits.gone * lost_s else min(grown, lost_s)
 
 

@@ -106,3 +106,14 @@ def test_links_say_what_they_can():
     assert any("can't be told" in reason for reason in link.reasons)
     (link,) = judge(profiles(ring, Conditions(link={(4, 0): 8.0}), rng, 6)).suspects
     assert set(link.ranks) == {0, 4}
+
+
+def test_a_pause_that_nobody_reported_is_no_news():
+    """A routine profile may hold a checkpoint that the one before didn't."""
+    rng = np.random.default_rng(8)
+    layout = LAYOUTS["DP4 PP2"]
+    before = profiles(layout, Conditions(), rng, 5)
+    now = profiles(layout, Conditions(checkpoint_s=2.0, checkpoint_every=4), rng, 5)
+    assert judge(now, before).suspects == ()
+    found = judge(now, before, 0.4)
+    assert [(suspect.kind, suspect.nodes) for suspect in found.suspects] == [("storage", ())]
