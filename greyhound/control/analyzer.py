@@ -126,7 +126,7 @@ class Analyzer:
             self._cores.avoid([watch.pid for watch in self._watches.values() if watch.pid])
             self._follow(self._watches.values())
         self._send_batch()
-        for stand in self._standing.step(self._watches.values()):
+        for stand in self._standing.step(now_s, self._watches.values()):
             self._link.send(stand)
         if self._link.master_alive():
             for watch in self._watches.values():

@@ -1,11 +1,13 @@
 """Fail-stops from ring to event: who stands is told once, who is waited for is named, and it is taken back."""
 
+import os
+
 import pytest
 
 from greyhound.control.lines import event_line
 from greyhound.control.messages import Message, MessageError, decode, encode
 from greyhound.control.stand_message import RANKS_A_MESSAGE, Stand, StandingRow
-from greyhound.control.stand_node import StandNode
+from greyhound.control.stand_node import StandNode, transferred_bytes
 from greyhound.trace import layout
 from tests.control.ring_program import COMM, RingWriter
 from tests.control.test_analyzer import Bench, of_kind
@@ -76,7 +78,7 @@ def test_a_rank_that_never_trained_does_not_stand(tmp_path):
 class Standing:
     def __init__(self, number):
         self.key, self.rank = f"ring{number}", number
-        self.iteration_s, self.has_ended = 1.0, False
+        self.iteration_s, self.has_ended, self.pid = 1.0, False, 4711
 
     def still_s(self):
         return 100.0
@@ -87,9 +89,31 @@ class Standing:
 
 def test_many_ranks_come_in_parts():
     node = StandNode()
-    parts = node.step([Standing(number) for number in range(512)])
+    parts = node.step(0.0, [Standing(number) for number in range(512)])
     assert {len(part.still) for part in parts} == {RANKS_A_MESSAGE} and len(parts) == 16
-    assert node.step([Standing(number) for number in range(512)]) == []
+    assert node.step(1.0, [Standing(number) for number in range(512)]) == []
+
+
+def test_a_rank_that_saves_a_file_does_not_stand(monkeypatch):
+    written = [0]
+    monkeypatch.setattr("greyhound.control.stand_node.transferred_bytes", lambda pid: written[0])
+    node, rank = StandNode(), Standing(3)
+    (told,) = node.step(0.0, [rank])
+    assert [row.key for row in told.still] == ["ring3"]
+    written[0] += 50 << 20
+    assert node.step(1.0, [rank]) == [Stand([], ["ring3"])]
+    for second in range(2, 100):
+        written[0] += (4 << 20) * (second % 3)  # between two files it writes nothing for a while
+        assert node.step(float(second), [rank]) == []
+    assert node.step(105.0, [rank]) == []
+    assert len(node.step(130.0, [rank])) == 1
+
+
+def test_what_a_process_reads_and_writes_is_counted(tmp_path):
+    before = transferred_bytes(os.getpid())
+    (tmp_path / "file").write_bytes(bytes(3 << 20))
+    assert transferred_bytes(os.getpid()) - before >= 3 << 20
+    assert transferred_bytes(1 << 23) == 0
 
 
 @pytest.mark.parametrize(
