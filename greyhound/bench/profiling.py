@@ -26,9 +26,9 @@ from greyhound.control.profile_run import BUDGET
 from greyhound.detect.paired import difference
 from greyhound.trace.ring import Ring
 
-_PAIRS = 20
-_WINDOW_S = 4.0
-_EDGE_S = 0.3  # after a change, until every rank has made its next call
+_PAIRS = 40
+_WINDOW_S = 2.0
+_EDGE_S = 0.2  # after a change, until every rank has made its next call
 _RANKS = 2
 _START_S = 90.0
 _FIRST_PROFILE_S = 45.0  # the master's own, which must not fall into our windows
@@ -42,7 +42,7 @@ class BenchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Window:
-    """Mean seconds of the iterations wholly within it, and brackets a second of the busiest rank."""
+    """Median seconds of the iterations wholly within it (a busy machine has outliers), and brackets a second of the busiest rank."""
 
     iteration_s: float
     brackets_per_s: float
@@ -89,7 +89,7 @@ class Training:
         if len(ends_s) < 3:
             raise BenchError(f"{len(ends_s)} iterations in {_WINDOW_S:g} s")
         brackets = max(now - before for now, before in zip(made_now, made, strict=True))
-        return Window(float(np.mean(np.diff(ends_s))), brackets / (end_s - begin_s))
+        return Window(float(np.median(np.diff(ends_s))), brackets / (end_s - begin_s))
 
 
 def _until(test: Callable[[], bool], timeout_s: float, what: str) -> None:
