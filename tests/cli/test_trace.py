@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from greyhound.bench.ring_writer import RingWriter, make_records
 from greyhound.cli.main import main
+from greyhound.trace import layout
 
 CALLS = 12
 ITERATIONS = 300
@@ -39,6 +40,24 @@ def test_a_dumped_ring_tells_what_was_slow(tmp_path):
     assert abs(episode["end"] - 220) <= 2
     assert abs(episode["slowdown"] - 1.6) < 0.03
     assert ITERATIONS - 3 <= found["n"] <= ITERATIONS
+
+
+def with_timings(records):
+    """A GPU timing of each call, told five calls later."""
+    timings = records.copy()
+    timings["op"] |= layout.GH_OP_TIMING
+    timings["t_ns"] += 1000
+    order = np.argsort(np.concatenate([np.arange(len(records)) * 2, np.arange(len(records)) * 2 + 11]), kind="stable")
+    return np.concatenate([records, timings])[order]
+
+
+def test_gpu_timings_change_nothing_that_is_found(tmp_path):
+    found = []
+    for name, records in (("plain", training_records()), ("timed", with_timings(training_records()))):
+        RingWriter(tmp_path / name, 8192).append(records)
+        call("trace", "dump", tmp_path / name, "-o", tmp_path / f"{name}.npz")
+        found.append(json.loads(call("detect", "--json", tmp_path / f"{name}.npz").stdout) | {"file": ""})
+    assert found[0] == found[1] and len(found[0]["episodes"]) == 1
 
 
 def test_a_ring_too_short_for_an_iteration_is_no_data(tmp_path):
