@@ -56,7 +56,7 @@ def iterations_spanned(profiles: Sequence[RankProfile], calls: Calls) -> Floats:
     np.maximum.at(last, calls.rank, calls.end)
     whole = np.array([max(len(profile.iteration_s), 1) for profile in profiles], dtype=np.float64)
     usual_s = np.array([level(iterations_of(profile).total) for profile in profiles])
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         spanned = (last - first) / usual_s
     return np.where(np.isfinite(spanned), np.clip(spanned, whole, 2 * whole), whole)
 
