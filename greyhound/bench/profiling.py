@@ -42,7 +42,7 @@ class BenchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Window:
-    """Median seconds of the iterations wholly within it (machines have outliers), and brackets/s of the busiest rank."""
+    """Median seconds of the iterations wholly within it (some are outliers), and brackets/s of the busiest rank."""
 
     iteration_s: float
     brackets_per_s: float
