@@ -12,8 +12,8 @@ from greyhound.sandbox.cluster import Sandbox
 from tests.e2e.training import LAUNCH_TIMEOUT_S, TRAIN, free_port, read_log
 
 pytestmark = pytest.mark.training
-STEPS = 48  # nothing in these small layouts proves an iteration: the period is believed after 32 repetitions
-SHORT = ["--steps", str(STEPS), "--micro-batches", "4", "--layer-ms", "15"]
+STEPS = 28  # nothing in these small layouts proves an iteration: the period is believed after 20 s
+SHORT = ["--steps", str(STEPS), "--micro-batches", "4", "--layer-ms", "60"]
 
 
 def end_event(events: str) -> dict[str, object]:
