@@ -48,18 +48,24 @@ def _bus(job: WatchedJob) -> RedisBus | None:
     return None
 
 
+def _profiles(bus: RedisBus) -> list[str]:
+    """All messages with profiles; on a busy machine a read may take too long and is tried again."""
+    found: list[str] = []
+    for _ in range(MOST_READS):
+        with contextlib.suppress(BusError):
+            texts = bus.read("up")
+            found += [text for text in texts if '"kind":"profile' in text]
+            if not texts:
+                break
+    return found
+
+
 def keep_profiles(job: WatchedJob, path: Path) -> int:
     """Write the messages of all profiles so far to PATH.up.json.gz, and the events beside it; how many messages."""
     bus = _bus(job)
     if bus is None:
         return 0
-    messages = []
-    with contextlib.suppress(BusError):
-        for _ in range(MOST_READS):
-            texts = bus.read("up")
-            messages += [text for text in texts if '"kind":"profile' in text]
-            if not texts:
-                break
+    messages = _profiles(bus)
     bus.close()
     path.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(f"{path}.up.json.gz", "wt") as file:
