@@ -8,17 +8,21 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
+from greyhound.control.verdict_data import verdict_text
 from greyhound.sandbox import interrupts, leftovers, truth
 from greyhound.sandbox.cluster import Sandbox, running
 from greyhound.sandbox.errors import SandboxError
+from greyhound.sandbox.page import bus_id
 from greyhound.sandbox.watched import START_TIMEOUT_S, WatchedJob, WatchError
 
 SHOWN_ITERATIONS, HEALTHY_ITERATIONS = 16, 26
 NAME_PREFIX = "demo-"
 SLOW_ITERATIONS = 12
+VERDICT_TIMEOUT_S = 90.0
 # What a busy machine may do to the figures, too: 4 or 5 iterations and 3 % are usual.
 MAX_DELAY = 10
 MAX_SLOWDOWN_ERROR = 0.25
@@ -41,6 +45,8 @@ def slow_down(job: WatchedJob, gpu: str, speed: float) -> truth.Injection:
     job.wait_for("the fail-slow to be reported", lambda: bool(job.events("suspect")))
     job.say(f"GREYHOUND: {job.last_event()}")
     job.wait_iterations(SLOW_ITERATIONS)
+    job.wait_for("the verdict", lambda: bool(verdicts(job)), VERDICT_TIMEOUT_S)
+    job.say(f"GREYHOUND: {verdicts(job)[-1]['text']}")
     end_s = job.inject("heal")
     job.say(f"greyhound inject heal: {gpu} is healthy again")
     job.wait_for("the recovery to be reported", lambda: bool(job.events("recovered")))
@@ -48,9 +54,28 @@ def slow_down(job: WatchedJob, gpu: str, speed: float) -> truth.Injection:
     return truth.Injection(start_s, end_s)
 
 
-def problems(job: WatchedJob, result: truth.Comparison) -> list[str]:
+def verdicts(job: WatchedJob) -> list[dict[str, Any]]:
+    """What was said of fail-slows so far: the verdicts' data, and their text."""
+    return [
+        {**event["data"], "text": verdict_text(event["data"], str(event["episode"]))}
+        for event in job.events("verdict")
+        if event["episode"] and isinstance(event["data"], dict)
+    ]
+
+
+def misnamed(job: WatchedJob, gpu: str) -> list[str]:
+    """Whether the slow GPU was named for the fail-slow, and nothing else."""
+    node, index = gpu.split(":")
+    named = {(s["kind"], *s["nodes"], s["bus"]) for verdict in verdicts(job) for s in verdict["suspects"]}
+    if named == {("gpu", node, bus_id(int(index)))}:
+        return []
+    said = "; ".join(verdict["text"] for verdict in verdicts(job))
+    return [f"GPU {bus_id(int(index))} of {node} was slow, and Greyhound said: {said}"]
+
+
+def problems(job: WatchedJob, result: truth.Comparison, gpu: str) -> list[str]:
     """What isn't as it must be; empty if all is right."""
-    found = []
+    found = misnamed(job, gpu)
     if not 0 <= result.delay <= MAX_DELAY:
         found.append(f"reported {result.delay} iterations after the injection; at most {MAX_DELAY} are allowed")
     if result.slowdown_error > MAX_SLOWDOWN_ERROR:
@@ -90,7 +115,7 @@ def play(job: WatchedJob, gpu: str, speed: float) -> list[str]:
     job.finish()
     result = truth.compare(job.training(), injection, job.events("suspect")[0], job.events("recovered")[0])
     report(job, result)
-    return problems(job, result)
+    return problems(job, result, gpu)
 
 
 def _run(name: str, gpu: str, speed: float, steps: int, work: Path) -> list[str]:

@@ -185,6 +185,11 @@ class StandinPage:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
 
+def bus_id(index: int) -> str:
+    """The PCI bus id that the stand-in gives a node's GPU (runtime/device.c)."""
+    return f"0000:{(index + 1) & 0xFF:02X}:00.0"
+
+
 def find_page(explicit: Path | None = None) -> Path:
     """The page to change: `explicit`, else GREYHOUND_STANDIN_PAGE, else a sandbox's, else a launch's."""
     named = explicit or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)

@@ -13,7 +13,8 @@ class Case:
     """One job: `script` is a template of ours or a batch script's text, in which TRAIN is the training's command.
 
     The GPU `gpu` is made slow after `healthy` iterations of `steps`; `neighbour` is how a second job beside it comes
-    about: `array` (its other task), `twin` (the same script on the same nodes) or nothing.
+    about: `array` (its other task), `twin` (the same script on the same nodes) or nothing. With `verdict` the GPU stays
+    slow until Greyhound has said what is to blame.
     """
 
     key: str
@@ -29,6 +30,7 @@ class Case:
     healthy: int = 32
     layer_ms: float = 15.0
     neighbour: str = ""
+    verdict: bool = False
 
     @property
     def template(self) -> Path | None:
@@ -39,7 +41,7 @@ class Case:
 def shortened(case: Case) -> Case:
     """For `make test`: two ranks, which two cores carry in less time an iteration; all else is the same."""
     alone = tuple("--ntasks-per-node=1" if option == "--ntasks-per-node=2" else option for option in case.sbatch)
-    return replace(case, sbatch=alone, ranks=2, layer_ms=case.layer_ms / 2, steps=60, healthy=24)
+    return replace(case, sbatch=alone, ranks=2, layer_ms=case.layer_ms / 2, steps=60 + 70 * case.verdict, healthy=24)
 
 
 FOUR = ("-N2", "-wn1,n2", "--ntasks-per-node=2")
@@ -97,7 +99,7 @@ STARTS = [
     Case("numactl", "start", "`srun numactl`", 'srun numactl --localalloc "${TRAIN[@]}"'),
     Case("shim", "start", "`python` is a shell script", SHIM),
     Case("launch-torchrun", "start", "`greyhound launch -- torchrun` in the batch script", "torchrun.sbatch",
-         sbatch=("-wn2",), nodes=1),
+         sbatch=("-wn2",), nodes=1, steps=110, verdict=True),
     Case("hostile", "start", "hostile PYTHONPATH, PYTHONHOME, LD_LIBRARY_PATH", HOSTILE),
     Case("overlap", "start", "an `--overlap` step beside it", OVERLAP),
     Case("array", "start", "a job array of two", sbatch=("-N1", "--ntasks-per-node=2", "--gres=gpu:2", "--array=0-1"),

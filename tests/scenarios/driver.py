@@ -14,9 +14,10 @@ import torch
 
 from greyhound.control.names import SHM
 from greyhound.detect.period import IterationClock
-from greyhound.sandbox import truth
+from greyhound.sandbox import demo, truth
 from greyhound.sandbox.cluster import Sandbox
 from greyhound.sandbox.compatibility import Row
+from greyhound.sandbox.page import bus_id
 from greyhound.sandbox.watched import START_TIMEOUT_S, WatchedJob, WatchError
 from greyhound.trace.records import symbols, top_level
 from greyhound.trace.ring import Ring
@@ -177,22 +178,34 @@ class Played:
     notes: list[str] = field(default_factory=list)
 
 
-def slow_down(job: WatchedJob, gpu: str, healthy: int, keep: Path) -> Played:
-    """After `healthy` iterations make the GPU slow, and see it reported and recovered."""
+def misnamed(job: WatchedJob, gpu: str) -> list[str]:
+    """Whether the slow GPU was named for the fail-slow, and nothing else; a launch knows its node by another name."""
+    bus = bus_id(int(gpu.partition(":")[2]))
+    said = demo.verdicts(job)
+    if {(suspect["kind"], suspect["bus"]) for verdict in said for suspect in verdict["suspects"]} == {("gpu", bus)}:
+        return []
+    return [f"GPU {bus} was slow, and Greyhound said: {'; '.join(verdict['text'] for verdict in said)}"]
+
+
+def slow_down(job: WatchedJob, gpu: str, case: Case, keep: Path) -> Played:
+    """After some healthy iterations make the GPU slow, and see it reported and recovered."""
     job.wait_for("all ranks to be tracked and their healthy time known", job.healthy, START_TIMEOUT_S)
-    job.wait_for("a healthy stretch", lambda: len(job.training()) >= healthy, START_TIMEOUT_S)
+    job.wait_for("a healthy stretch", lambda: len(job.training()) >= case.healthy, START_TIMEOUT_S)
     check_period(job, keep)
     start_s = job.inject("gpu", gpu, "--speed", str(SPEED))
     slowed = len(job.training())
     try:
         job.wait_for("the fail-slow to be reported", lambda: bool(job.events("suspect")))
         job.wait_for("enough slow iterations", lambda: len(job.training()) >= slowed + SLOW)
+        if case.verdict:
+            job.wait_for("the verdict", lambda: bool(demo.verdicts(job)), demo.VERDICT_TIMEOUT_S)
     finally:
         end_s = job.inject("gpu", gpu, "--speed", "1")
     job.wait_for("the recovery to be reported", lambda: bool(job.events("recovered")))
     job.wait_iterations(AFTER)
     calls = rings(job)
-    return Played(truth.Injection(start_s, end_s), calls, find_iterations(job, calls))
+    notes = misnamed(job, gpu) if case.verdict else []
+    return Played(truth.Injection(start_s, end_s), calls, find_iterations(job, calls), notes)
 
 
 def count_others(jobs: list[WatchedJob]) -> int:
@@ -246,7 +259,7 @@ def play(case: Case, sandbox: Sandbox, work: Path) -> Row:
     job, neighbours, gpu = start(case, sandbox, work)
     jobs = [job, *neighbours]
     try:
-        played = slow_down(job, gpu, case.healthy, KEPT / f"{case.key}.npz")
+        played = slow_down(job, gpu, case, KEPT / f"{case.key}.npz")
         for one in jobs:
             one.finish()
         job.say(f"{case.key}: played in {time.monotonic() - begun_s:.0f} s")
