@@ -14,6 +14,7 @@ from pathlib import Path
 from greyhound.trace import layout
 
 CALLS = 6
+PAUSE = 0.6  # of an iteration: without calls, as in a forward pass
 COMM = 0xABCD
 CAPACITY = 4096
 HEADER = struct.Struct("<QIIQIIQ40siiii32sQQIiQ")
@@ -120,10 +121,10 @@ def main() -> None:
             break
         seconds = given.seconds * (factor if first <= iteration < last else 1)
         for call in range(CALLS):
+            due += seconds * (PAUSE if call == 0 else (1 - PAUSE) / (CALLS - 1))
+            time.sleep(max(0.0, due - time.monotonic()))
             if writer:
                 writer.call(1024 * (1 + call))
-            due += seconds / CALLS
-            time.sleep(max(0.0, due - time.monotonic()))
     if given.kill_self:
         os.kill(os.getpid(), signal.SIGKILL)
     if writer:
