@@ -11,6 +11,8 @@ from greyhound.control.intercept import InterceptCheck
 from greyhound.control.limits import Cores
 from greyhound.control.link import Link
 from greyhound.control.messages import AbStop, AbWindow, Bye, IterationBatch, Set, Stop, TraceOrder
+from greyhound.control.plan_message import PlanOrder
+from greyhound.control.plan_node import PlanNode
 from greyhound.control.profile_message import ProfileOrder
 from greyhound.control.profile_node import ProfileNode
 from greyhound.control.rings import RingFile, RingSearch
@@ -62,6 +64,7 @@ class Analyzer:
         self._link = link
         self._muted_by_site = muted_by_site
         self._ab = AbNode()
+        self._plans = PlanNode()
         self._trace = trace or TraceNode(0, None)
         self._profile = profile or ProfileNode()
         self._follow = follow
@@ -133,6 +136,8 @@ class Analyzer:
                 watch.heartbeat()
         else:
             self._profile.cancel("the master was out of reach")
+        for word in self._plans.step(now_s, self._watches.values()):
+            self._link.send(word)
         for text in self._link.receive():
             self._obey(text, now_s)
 
@@ -229,6 +234,8 @@ class Analyzer:
                 self._ab.take(window, now_s)
             case AbStop():
                 self._ab.stop()
+            case PlanOrder() as plan:
+                self._plans.take(plan)
             case TraceOrder() as order:
                 self._trace.take(order, now_s)
             case ProfileOrder() as order:

@@ -18,8 +18,10 @@ from greyhound.control.inbox import Inbox
 from greyhound.control.job import Job
 from greyhound.control.logs import log_to
 from greyhound.control.messages import AbMeasure, Bye, Message, TraceDone, encode
+from greyhound.control.mitigator import Mitigator
 from greyhound.control.notify import Notifier, NotifyError
 from greyhound.control.owner import Owner
+from greyhound.control.plan_message import PluginWord
 from greyhound.control.profile_message import ProfileDone
 from greyhound.control.profiler import Judge, Profiler
 from greyhound.control.record import Record, open_record
@@ -72,6 +74,7 @@ class Master:
         )
         self._profiler = Profiler(self.job, self._emit, judge)
         self._fail_stops = FailStops(self.job, self._emit)
+        self._mitigator = Mitigator(self.job, self._profiler, self._emit)
         self._owner = Owner(RequestBox(record.folder), self.job, arguments.settings, self._emit, self._profiler)
         self._history = RunHistory(RunBook(record.root) if record.root else None, self.job, self._emit)
         self._bus: Bus | None = None
@@ -121,6 +124,7 @@ class Master:
         self._owner.step(time.time())
         self._profiler.step(time.time(), time.monotonic(), self._owner.comparing)
         self._fail_stops.step(time.time(), time.monotonic())
+        self._mitigator.step(time.time(), time.monotonic())
         self._history.step(time.time())
         self.publish_status()
         # A thousand nodes send all the time: reading at each message would be a round a message.
@@ -149,8 +153,9 @@ class Master:
             if self._bus is not None:
                 self._owner.new_bus()
                 self._profiler.new_bus()
+                self._mitigator.new_bus()
             self._bus = bus
-        for outgoing in (self._owner.outgoing, self._profiler.outgoing):
+        for outgoing in (self._owner.outgoing, self._profiler.outgoing, self._mitigator.outgoing):
             while outgoing:
                 self._seq += 1
                 bus.publish("down", encode(Message(-1, self._seq, time.time_ns(), outgoing[0])))
@@ -177,6 +182,8 @@ class Master:
             self._owner.take(message.node, message.data)
         elif isinstance(message.data, ProfileDone):
             self._profiler.take(message.node, message.data)
+        elif isinstance(message.data, PluginWord):
+            self._mitigator.take(message.node, message.data)
         elif isinstance(message.data, Stand):
             self._fail_stops.take(message.node, message.data, time.time(), time.monotonic())
         self.job.handle(message, time.time())

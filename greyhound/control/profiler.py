@@ -80,6 +80,8 @@ class Profiler:
         self._candidate: _Healthy | None = None
         self._tracked_since_s: float | None = None
         self._due_s = 0.0
+        self._wanted = False
+        self.latest: tuple[int, list[RankProfile]] = (0, [])
         self.outgoing: list[Data] = []
 
     @property
@@ -103,6 +105,10 @@ class Profiler:
             self._asked.append(run)
         iteration_s = self._job.iteration_s
         return f"profiling the ranks for {window_s(iteration_s):.0f} s"
+
+    def want(self) -> None:
+        """Profiles for mitigation: they come into `latest`, and nothing is said of them."""
+        self._wanted = True
 
     def take(self, node: int, done: ProfileDone) -> None:
         """A node's profiles."""
@@ -145,6 +151,9 @@ class Profiler:
         elif self._question is not None and not self._question.answered:
             self._question.tries += 1
             self._begin(secrets.token_hex(8), "fail-slow", now_s, mono_s, self._question.tries)
+        elif self._wanted:
+            self._wanted = False
+            self._begin(secrets.token_hex(8), "mitigation", now_s, mono_s)
         elif self._is_routine_due(now_s, mono_s):
             self._due_s = mono_s + PERIOD_S
             self._begin(secrets.token_hex(8), "routine", now_s, mono_s)
@@ -191,6 +200,10 @@ class Profiler:
     def _end_window(self, run: ProfileRun, now_s: float, mono_s: float) -> None:
         profiles, episode = run.profiles, run.episode
         self._emit("profile", now_s, run.result(), episode, self._job.iteration)
+        self.latest = (self.latest[0] + 1, profiles)
+        if run.order.reason == "mitigation":
+            self._run = None
+            return
         healthy = self._healthy if self._healthy and self._is_of_this_job(self._healthy) else None
         evidence = explain.read(run.evidence)
         lost_s = job_view.lost_s_per_iteration(self._job, episode)

@@ -1,8 +1,11 @@
 """One rank under watch: its ring, its iteration clock and its tracker."""
 
 import bisect
+import json
+import math
 import time
 from collections import deque
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +22,13 @@ from greyhound.localize.from_records import RankFacts
 from greyhound.trace import layout
 from greyhound.trace.dump import DumpWriter
 from greyhound.trace.fingerprint import FingerprintTaker, comm_sizes
+from greyhound.trace.mailbox import MailboxError
 from greyhound.trace.records import symbols, top_level
 from greyhound.trace.ring import Ring
 
 ENDS_KEPT = 8192
 STILL_S = 600.0
+PLANNED_S = 60.0  # so long after a plan of ours other calls are its doing
 
 
 def process_alive(pid: int, pid_start: int) -> bool:
@@ -75,6 +80,7 @@ class RankWatch:
         self._work = FingerprintTaker()
         self._writer: DumpWriter | None = None
         self._pattern = 0
+        self._planned_s = -math.inf
         self._last = (0, 0.0, 0)
         self.closed = False
         self._gathering: Gathering | None = None
@@ -126,7 +132,9 @@ class RankWatch:
             end_ns = int(iteration.end_ns) + offset_ns
             self._see_end(int(iteration.end_ns), kept["t_ns"])
             findings: list[Finding] = []
-            if iteration.pattern != self._pattern:
+            if iteration.pattern != self._pattern and self._follows_plan(iteration):
+                self._pattern = iteration.pattern
+            elif iteration.pattern != self._pattern:
                 # Other work, perhaps counted anew: its times can't be compared with those before.
                 self._pattern = iteration.pattern
                 findings += self._tracker.pattern_changed(iteration.index)
@@ -312,6 +320,29 @@ class RankWatch:
         lately = moves if self._visible else now_s - self._moved_s < STILL_S
         self.alive = self._ring.hook_state != layout.GH_STATE_ENDED and (running or lately)
         return self.alive
+
+    # -- the plugin in the training -------------------------------------------------------------------
+
+    def plugin_word(self) -> Any:
+        """What a plugin in the training tells (parsed JSON, unchecked); None where there is none."""
+        if self.closed:
+            return None
+        try:
+            text = self._ring.read_report()
+            return None if text is None else json.loads(text)
+        except (MailboxError, ValueError, RecursionError):
+            return None
+
+    def tell_plan(self, text: bytes) -> None:
+        """A plan (JSON) for that plugin."""
+        if not self.closed:
+            self._ring.write_plan(text)
+            self._planned_s = time.monotonic()
+
+    def _follows_plan(self, iteration: Iteration) -> bool:
+        """Whether the calls are others because micro-batches are split anew: the same work, at another place."""
+        lately = time.monotonic() - self._planned_s < PLANNED_S
+        return lately and iteration.index > self._last[0]
 
     # -- fail-stops -----------------------------------------------------------------------------------
 

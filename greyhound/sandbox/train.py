@@ -44,9 +44,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--overlap", action="store_true", help="reduce gradients while the backward pass runs")
     checkpoint.add_options(parser)
     data.add_options(parser)
-    parser.add_argument(
-        "--plugin", action="store_true", help="follow greyhound's plans of micro-batches"
-    )
+    parser.add_argument("--plugin", action="store_true", help="follow greyhound's plans of micro-batches")
     parser.add_argument("--json-log", type=Path, metavar="FILE", help="one JSON object an iteration, appended")
     parser.add_argument(
         "--backend", choices=("greyhound", "gloo"), default="greyhound", help="gloo: without the stand-in and its time"
