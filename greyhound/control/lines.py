@@ -145,6 +145,25 @@ def _profile(event: dict[str, Any]) -> str:
     return f"{_count(data['ranks'], 'rank')} profiled for {seconds(data['seconds'])}{hosts}, {iterations}{problems}"
 
 
+def _shares(data: dict[str, Any]) -> str:
+    counts = data["microbatches"]
+    return ", ".join(map(str, counts[:NODES_SHOWN])) + (", ..." if len(counts) > NODES_SHOWN else "")
+
+
+def _plan(event: dict[str, Any]) -> str:
+    data = event["data"]
+    if data["strategy"] == "S1":
+        why = "; ".join(f"{name} {reason}" for name, reason in data["passed_over"].items())
+        return f"nothing is done about {event['episode']}: {why}"
+    gain = data.get("gain")
+    removes = f", to remove {gain:.0%} of the loss" if gain is not None else ""
+    return f"plan {data['number']}: micro-batches {_shares(data)} by replica ({data['reason']}){removes}"
+
+
+def _action(event: dict[str, Any]) -> str:
+    return f"{event['data']['strategy']}: micro-batches are now {_shares(event['data'])} by replica"
+
+
 _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "setting": _setting,
     "ab": _ab,
@@ -152,6 +171,9 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "trace": _trace,
     "profile": _profile,
     "verdict": lambda event: verdict_text(event["data"], event["episode"]),
+    "plan": _plan,
+    "action": _action,
+    "undo": _action,
     "fail_stop": lambda event: str(event["data"]["text"]),
     "runs": lambda event: runs_line(event["data"]),
     "muted": lambda event: str(event["data"]["reason"]),
@@ -164,7 +186,7 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "tracking": _tracking,
 }
 FOR_THE_USER = frozenset(
-    {"suspect", "verdict", "recovered", "fail_stop", "runs", "muted"}
+    {"suspect", "verdict", "action", "undo", "recovered", "fail_stop", "runs", "muted"}
     | {"unmuted", "unmonitored", "not_intercepted", "end"}
 )
 

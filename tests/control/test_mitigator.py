@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from greyhound.control.lines import event_line
 from greyhound.control.mitigator import CHECK_S, TAKEN_WITHIN_S, Mitigator
 from greyhound.control.plan_message import PlanOrder, PluginWord, RoleRow
 from greyhound.control.plan_node import PlanNode, row_of
@@ -83,6 +84,10 @@ def test_a_slow_replica_gets_fewer_micro_batches_once_it_has_cost_a_switch():
     plan = bed.events[0][1]
     assert plan["microbatches"] == [6, 2] and plan["loss_s"] >= plan["cost_s"] and plan["gain"] == pytest.approx(0.75)
     assert plan["micro_batch_s"] == [0.25, 0.75]
+    told = [event_line({"kind": kind, "episode": "e1", "data": data}) for kind, data in bed.events]
+    reason = "2.0 s lost since it began, S2 costs 1 s"
+    assert told[0] == f"plan 1: micro-batches 6, 2 by replica ({reason}), to remove 75% of the loss"
+    assert told[1] == "S2: micro-batches are now 6, 2 by replica"
 
 
 def test_it_is_taken_back_when_the_component_is_healthy_again_for_a_while():
@@ -121,6 +126,8 @@ def test_a_training_without_the_plugin_is_told_once_why_nothing_is_done():
     bed.run(50)
     assert bed.kinds() == ["plan"]
     assert "2 of 2 ranks don't use greyhound.megatron" in bed.events[0][1]["passed_over"]["S2"]
+    text = event_line({"kind": "plan", "episode": "e1", "data": bed.events[0][1]})
+    assert text == "nothing is done about e1: S2 2 of 2 ranks don't use greyhound.megatron"
 
 
 def test_observe_never_acts():
