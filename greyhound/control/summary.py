@@ -103,7 +103,7 @@ def component_of(event: Mapping[str, object]) -> str:
     name = component_name(*(component.get(key, "") for key in ("node", "bus", "peer", "kind")))
     if event.get("kind") != "fail_stop":
         return name
-    return " ".join(["fail-stop", *name.split()[:_WORDS_OF_A_COMPONENT - 1]])
+    return " ".join(["fail-stop", *name.split()[: _WORDS_OF_A_COMPONENT - 1]])
 
 
 def parse(text: str) -> Summary | None:
