@@ -179,10 +179,10 @@ class Played:
 
 
 def misnamed(job: WatchedJob, gpu: str) -> list[str]:
-    """Whether the slow GPU was named for the fail-slow, and nothing else; a launch knows its node by another name."""
+    """Whether anything but the slow GPU was named for the fail-slow; a launch knows its node by another name."""
     bus = bus_id(int(gpu.partition(":")[2]))
     said = demo.verdicts(job)
-    if {(suspect["kind"], suspect["bus"]) for verdict in said for suspect in verdict["suspects"]} == {("gpu", bus)}:
+    if {(suspect["kind"], suspect["bus"]) for verdict in said for suspect in verdict["suspects"]} <= {("gpu", bus)}:
         return []
     return [f"GPU {bus} was slow, and Greyhound said: {'; '.join(verdict['text'] for verdict in said)}"]
 
