@@ -21,7 +21,7 @@ from greyhound.mitigate.policy import Decision, State, Strategy
 from greyhound.mitigate.roles import Role, RolesError, agreed
 
 CHECK_S = 20.0
-TAKEN_WITHIN_S = 60.0
+TAKEN_WITHIN_S, TAKEN_WITHIN_ITERATIONS = 60.0, 5.0  # the ranks agree on a plan within three iterations
 ALIKE = 0.05  # replicas whose speeds differ by less are equal: the noise of a profile
 MOST_STEPS = 1000  # iterations that are counted at once, after a while in which nothing was heard
 
@@ -112,9 +112,8 @@ class Mitigator:
         if action.state.taken:
             self._look_after(action, now_s, mono_s)
             return
+        strategies, healthy_s = self._strategies(), self._job.healthy_s
         for _ in range(iterations):
-            strategies = self._strategies()
-            healthy_s = self._job.healthy_s
             action.state, decision = policy.step(
                 action.state, action.kind, self._job.iteration_s, healthy_s, strategies, self._config
             )
@@ -141,7 +140,8 @@ class Mitigator:
         role = agreed(self._roles, living)
         _, profiles = self._profiles.latest
         keyed = [replace(profile, key=f"{profile.node}:{profile.key}") for profile in profiles]
-        times_s = replicas.times_s(keyed, self._roles)
+        # Not of ranks that ended: there may have been another number of replicas then.
+        times_s = replicas.times_s(keyed, {key: self._roles[key] for key in living})
         if times_s is None:
             raise RolesError("the replicas' speeds aren't known yet")
         return role, times_s
@@ -201,7 +201,7 @@ class Mitigator:
         if living and len(followed) == len(living):
             self._pending = None
             self._taken(pending, now_s, mono_s)
-        elif mono_s - pending.since_s > TAKEN_WITHIN_S:
+        elif mono_s - pending.since_s > max(TAKEN_WITHIN_S, TAKEN_WITHIN_ITERATIONS * self._job.iteration_s):
             self._pending = None
             self._why_not = f"plan {pending.order.number} was taken by {len(followed)} of {len(living)} ranks only"
             self._job.notice(f"{self._why_not}; no more plans are made")

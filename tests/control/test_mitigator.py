@@ -155,6 +155,34 @@ def test_ranks_that_do_not_follow_end_the_attempts():
     assert bed.now_s > TAKEN_WITHIN_S and bed.kinds().count("plan") <= 2
 
 
+def test_slow_iterations_are_given_time_to_agree():
+    bed = Bed()
+    bed.job.healthy_s = 40.0
+    bed.fail_slow(slow=3.0)
+    bed.now_s, bed.job.iteration_s = 0.0, 120.0
+    bed.job.iteration += 1
+    for node, key in ((0, "a"), (1, "b")):
+        bed.mitigator.take(node, PluginWord([RoleRow(key, node, [4, 4], 1, 0)]))
+    bed.mitigator.step(1e9, 0.0)
+    (order,) = bed.mitigator.outgoing
+    bed.mitigator.step(1e9 + 2 * TAKEN_WITHIN_S, 2 * TAKEN_WITHIN_S)
+    assert bed.job.notices == []
+    bed.plan, bed.split = order.number, order.microbatches
+    bed.run(1, follow=False)
+    assert bed.kinds() == ["plan", "action"]
+
+
+def test_ranks_of_before_a_restart_with_fewer_replicas_say_nothing():
+    bed = Bed()
+    gone = PluginWord([RoleRow("gone", 3, [2, 2, 2, 2], 1, 0)])
+    bed.mitigator.take(3, gone)
+    bed.fail_slow(slow=3.0)
+    ended = RankProfile(3, "gone", 3, "", "w", True, (1.0,) * 4, (0.5,) * 4, (0.0,) * 4, (0.0,) * 4)
+    bed.latest = (1, [*bed.latest[1], ended])
+    bed.run(6)
+    assert bed.split == [6, 2] and bed.kinds() == ["plan", "action"]
+
+
 def test_nothing_is_planned_from_times_that_are_none():
     bed = Bed()
     bed.fail_slow(slow=math.nan)
