@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from greyhound.control.fields import checked, table_of
 from greyhound.control.plan_message import PlanOrder, PluginWord, RoleRow
+from greyhound.trace.mailbox import MOST_BYTES
 
 REPEAT_S = 5.0
 VERSION = 1
@@ -59,8 +60,12 @@ class PlanNode:
         return [PluginWord(rows)]
 
     def _hand_on(self, plan: PlanOrder, watches: Collection[Plugged]) -> None:
-        text = json.dumps({"v": VERSION, "number": plan.number, "microbatches": plan.microbatches}).encode()
-        for watch in watches:
+        """One that no mailbox holds is left out: the master sees that nobody takes it."""
+        fields = {"v": VERSION, "number": plan.number, "microbatches": plan.microbatches}
+        text = json.dumps(fields, separators=(",", ":")).encode()
+        keys = {watch.key for watch in watches}
+        self._told = {key: number for key, number in self._told.items() if key in keys}
+        for watch in watches if len(text) <= MOST_BYTES else ():
             if self._told.get(watch.key) != plan.number:
                 self._told[watch.key] = plan.number
                 watch.tell_plan(text)

@@ -10,6 +10,7 @@ from greyhound.control.mitigator import CHECK_S, TAKEN_WITHIN_S, Mitigator
 from greyhound.control.plan_message import PlanOrder, PluginWord, RoleRow
 from greyhound.control.plan_node import PlanNode, row_of
 from greyhound.localize.model import RankProfile
+from greyhound.trace import mailbox
 
 REPORT = {"v": 1, "iteration": 7, "t_ns": 1, "plan": 0, "microbatches": [4, 4], "total": 8, "multiple": 1}
 
@@ -242,8 +243,18 @@ def test_plans_reach_each_rank_once_and_late_ones_too():
     late = Watch("b", None)
     for now_s in (2.0, 3.0):
         node.step(now_s, [first, late])
-    assert first.told == late.told == [b'{"v": 1, "number": 2, "microbatches": [6, 2]}']
+    assert first.told == late.told == [b'{"v":1,"number":2,"microbatches":[6,2]}']
     assert node.step(60.0, [first]) != []
+
+
+def test_a_plan_that_no_mailbox_holds_is_left_out():
+    node, rank = PlanNode(), Watch("a", report())
+    node.take(PlanOrder(1, [1000] * 4096))
+    node.step(0.0, [rank])
+    assert rank.told == []
+    node.take(PlanOrder(2, [100] * 4000))
+    node.step(1.0, [rank])
+    assert len(rank.told) == 1 and len(rank.told[0]) <= mailbox.MOST_BYTES
 
 
 def test_a_replica_outside_of_its_split_is_no_role():
