@@ -12,6 +12,7 @@ from greyhound.localize.failstop import Stopped, patience_s, stopped
 PERIOD_S = 5.0
 MOST_RANKS = 65_536
 WAITING_SHOWN = 64
+_STATES = (State.TRACKING, State.SUSPECT, State.WAITING)
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,33 @@ class FailStops:
             self._longest_pause_s = max(self._longest_pause_s, still.for_s(mono_s))
         current = self._stopped
         if current is not None and key == f"{current.node}:{current.key}" and still is not None:
-            self._over(current, still.for_s(mono_s), now_s)
+            still_s = still.for_s(mono_s)
+            self._longest_pause_s = max(self._longest_pause_s, still_s)
+            self._over(current, "goes on after", still_s, now_s)
 
     def step(self, now_s: float, mono_s: float) -> None:
         """Once a round."""
-        if not self._still or mono_s < self._due_s or self._stopped is not None:
+        if not self._still or mono_s < self._due_s:
             return
         self._due_s = mono_s + PERIOD_S
-        if self._job.machine.state not in (State.TRACKING, State.SUSPECT, State.WAITING):
+        samples = self._job.samples
+        if not any(key in samples and samples[key].alive for key in self._still):
+            self._forget({key for key in self._still if key not in samples}, mono_s, now_s)
+            return  # nobody waits
+        if self._stopped is not None or self._job.machine.state not in _STATES:
             return
         ranks = [one.row.standing(one.node, one.for_s(mono_s), mono_s - one.told_s) for one in self._still.values()]
         found = stopped(ranks, patience_s(self._job.iteration_s, self._longest_pause_s))
         if found:
             self._say(max(found, key=lambda row: (len(row.waiting), row.since_s)), len(found), now_s)
+
+    def _forget(self, gone: set[str], mono_s: float, now_s: float) -> None:
+        """Ranks that ended stand for good: an elastic job's would be blamed long after others took their place."""
+        current = self._stopped
+        own = f"{current.node}:{current.key}" if current is not None else ""
+        if current is not None and own in gone:
+            self._over(current, "ended, and nobody waits for it any more, after", self._still[own].for_s(mono_s), now_s)
+        self._still = {key: still for key, still in self._still.items() if key not in gone}
 
     def _say(self, found: Stopped, count: int, now_s: float) -> None:
         self._stopped = found
@@ -89,10 +104,9 @@ class FailStops:
         self._emit("fail_stop", now_s, data, None, self._job.iteration, Component("rank", name, rank=found.rank))
         self._job.fail_stop = data
 
-    def _over(self, found: Stopped, still_s: float, now_s: float) -> None:
+    def _over(self, found: Stopped, what: str, still_s: float, now_s: float) -> None:
         self._stopped = None
-        self._longest_pause_s = max(self._longest_pause_s, still_s)
-        text = f"rank {found.rank} goes on after {still_s:.0f} s: no fail-stop any more"
+        text = f"rank {found.rank} {what} {still_s:.0f} s: no fail-stop any more"
         data = {"over": True, "rank": found.rank, "key": found.key, "seconds": round(still_s, 1), "text": text}
         self._emit("fail_stop", now_s, data, None, self._job.iteration)
         self._job.fail_stop = None

@@ -1,6 +1,7 @@
 """Fail-stops from ring to event: who stands is told once, who is waited for is named, and it is taken back."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -144,7 +145,7 @@ def job(tmp_path, monkeypatch):
     return bench
 
 
-def stands(bench, *counts, skew_s=0.0):
+def stands(bench, *counts, skew_s=0.0, key="ring{}"):
     """Ranks with so many collectives on the world's communicator have stood for 20 s; None: this one moves."""
     for rank, count in enumerate(counts):
         if count is not None:
@@ -153,7 +154,7 @@ def stands(bench, *counts, skew_s=0.0):
                 [[7, 4, rank]],
                 [[7, count, layout.GH_OP_ALL_REDUCE, 20 * S]] if count == max_of(counts) else [],
             )
-            row = StandingRow(f"ring{rank}", rank, since_ns, world, [[7, COLLECTIVE, -1, count]], inside, "the last")
+            row = StandingRow(key.format(rank), rank, since_ns, world, [[7, COLLECTIVE, -1, count]], inside, "the last")
             bench.send(rank // 2, Stand([row], []))
 
 
@@ -221,3 +222,37 @@ def test_an_unmonitored_or_ended_job_has_none(job):
     job.master.lost("Redis is out of reach")
     job.master._fail_stops.step(job.wall_s + 500, job.mono_s + 500)
     assert job.events("fail_stop") == []
+
+
+def restart(bench):
+    """As an elastic job does: all ranks end, others take their places."""
+    bench.alive = 0
+    bench.run(3)
+    bench.alive, batch = 4, bench.batch
+
+    def renamed(node):
+        found = batch(node)
+        return replace(found, ranks=[replace(sample, key=f"new-{sample.key}") for sample in found.ranks])
+
+    bench.batch = renamed
+
+
+def test_a_restarted_job_has_none_of_the_ranks_that_ended(job):
+    stands(job, 50, 50, 49, 50)
+    restart(job)
+    job.run(300)
+    assert job.events("fail_stop") == []
+
+
+def test_a_fail_stop_that_a_restart_ended_is_over_and_leaves_room_for_another(job):
+    stands(job, 50, 50, 49, 50)
+    job.run(60)
+    restart(job)
+    job.run(10)
+    first, over = job.events("fail_stop")
+    assert not first["data"]["over"] and over["data"]["over"]
+    assert "rank 2 ended, and nobody waits for it any more" in event_line(over)
+    assert job.status()["fail_stop"] is None
+    stands(job, 9, 9, 9, 8, key="new-ring{}")
+    job.run(100)
+    assert [event["data"]["rank"] for event in job.events("fail_stop")[2:]] == [3]
