@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from greyhound.control.job import Job
 from greyhound.control.messages import RankSample
+from greyhound.control.runs import SLOWER
 from greyhound.control.states import State
 from greyhound.localize.model import Verdict
 
@@ -40,6 +41,14 @@ def lost_s_per_iteration(job: Job, episode: str | None) -> float | None:
     if current is None or current.id != episode:
         return None
     return max(0.0, current.slow_s - current.healthy_s)
+
+
+def earlier_s(job: Job) -> float | None:
+    """Seconds an iteration of earlier runs of the same work, where this run is slower than they were."""
+    runs = job.runs
+    if runs is None or runs["fingerprint"] != job.fingerprint or runs["slowdown"] < 1 + SLOWER:
+        return None
+    return float(runs["earlier_s"])
 
 
 def unmonitored(job: Job) -> list[str]:

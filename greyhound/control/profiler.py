@@ -1,8 +1,8 @@
 """The master's side of localisation: when the ranks are profiled, what their profiles are compared with, what is said.
 
 A healthy profile is taken as soon as the healthy time is known, again every ten minutes; both compare ranks with each
-other, so that what is slow from the start is found, too. A fail-slow is profiled at once and, while nobody can be
-named, a few times more. The owner may ask at any time (`greyhound profile`).
+other, and the job with earlier runs of the same work, so that what is slow from the start is found, too. A fail-slow is
+profiled at once and, while nobody can be named, a few times more. The owner may ask at any time (`greyhound profile`).
 """
 
 import logging
@@ -22,6 +22,7 @@ from greyhound.control.states import State
 from greyhound.control.verdict_data import component, same_suspects, verdict_data, verdict_text
 from greyhound.localize.cause_evidence import Evidence
 from greyhound.localize.model import RankProfile, Verdict
+from greyhound.localize.start import judge_start
 
 PERIOD_S = 600.0
 RETRY_S = 60.0
@@ -80,6 +81,8 @@ class Profiler:
         self._candidate: _Healthy | None = None
         self._tracked_since_s: float | None = None
         self._due_s = 0.0
+        self._compared = ""  # the work of which a profile was compared with earlier runs
+        self._said_of_all = ""  # the work of which it was said that all are slow alike
         self._wanted = False
         self.latest: tuple[int, list[RankProfile]] = (0, [])
         self.outgoing: list[Data] = []
@@ -164,6 +167,7 @@ class Profiler:
         late = self._healthy is None and self._candidate is None
         if not self._job.disturbance(now_s) and job_view.all_healthy(self._job):
             changed = self._healthy is not None and not self._is_of_this_job(self._healthy)
+            changed |= job_view.earlier_s(self._job) is not None and self._compared != self._job.fingerprint
             return mono_s >= self._due_s or (changed and mono_s >= self._due_s - PERIOD_S + RETRY_S)
         return late and mono_s - self._tracked_since_s >= FIRST_LATEST_S and mono_s >= self._due_s
 
@@ -211,16 +215,26 @@ class Profiler:
             why = run.problems[0] if run.problems else "no rank answered"
             self._conclude(run, Verdict(abstained=why), now_s, mono_s)
             return
-        self._judging = Background("gh-judge", lambda: self._verdict(profiles, evidence, healthy, lost_s))
+        earlier_s = job_view.earlier_s(self._job) if run.order.reason == "routine" else None
+        if earlier_s is not None:
+            self._compared = self._job.fingerprint
+        self._judging = Background("gh-judge", lambda: self._verdict(profiles, evidence, healthy, lost_s, earlier_s))
         if episode is None and not self._job.disturbance(now_s):
             keys = frozenset(job_view.living(self._job))
             self._candidate = _Healthy(profiles, evidence, self._job.fingerprint, keys, mono_s)
 
     def _verdict(
-        self, profiles: list[RankProfile], evidence: dict[int, Evidence], healthy: _Healthy | None, lost_s: float | None
+        self,
+        profiles: list[RankProfile],
+        evidence: dict[int, Evidence],
+        healthy: _Healthy | None,
+        lost_s: float | None,
+        earlier_s: float | None,
     ) -> Verdict:
         """In a thread: many ranks take a while."""
         verdict = self._judge(profiles, healthy.profiles if healthy else None, lost_s)
+        if earlier_s is not None:
+            verdict = judge_start(profiles, earlier_s, verdict=verdict)
         return explain.explained(verdict, profiles, evidence, healthy.evidence if healthy else {})
 
     def _is_of_this_job(self, healthy: _Healthy) -> bool:
@@ -250,18 +264,27 @@ class Profiler:
         return not question.answered and question.tries < MOST_TRIES and left_s > LEAD_S + MOST_S + ANSWER_S / 2
 
     def _say(self, run: ProfileRun, verdict: Verdict, now_s: float) -> None:
-        """A routine profile says something only where it names somebody else than the last one did."""
+        """Write the event, if it is news."""
         reason, episode = run.order.reason, run.episode
         names = {index: node.name for index, node in self._job.nodes.items()}
         data: dict[str, Any] = {"run": run.order.run, "reason": reason, **verdict_data(verdict, names)}
         for row, suspect in zip(data["suspects"], verdict.suspects, strict=False):
             named = explain.identity(run.evidence, suspect.nodes[0], suspect.bus) if suspect.nodes else None
             row["identity"] = named
-        last = self._job.verdict
-        if reason == "routine" and (same_suspects(last, data) or (last is None and not data["suspects"])):
+        if reason == "routine" and not self._is_news(data):
             return
         where = component(data["suspects"][0]) if data["suspects"] else None
         self._emit("verdict", now_s, data, episode, self._job.iteration, where)
         text = verdict_text(data, episode)
         log.info("%s", text)
         self._job.verdict = {"episode": episode, "iteration": self._job.iteration, "text": text, **data}
+
+    def _is_news(self, data: dict[str, Any]) -> bool:
+        """Of a routine profile: whether it names somebody else than the last one did; that all are slow alike, once."""
+        last, suspects = self._job.verdict, data["suspects"]
+        if same_suspects(last, data) or (last is None and not suspects):
+            return False
+        if not suspects or any(row["nodes"] for row in suspects):
+            return True
+        before, self._said_of_all = self._said_of_all, self._job.fingerprint
+        return not before or before != self._said_of_all

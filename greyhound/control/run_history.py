@@ -77,9 +77,8 @@ class RunHistory:
         except OSError as error:
             self._stop(error)
             return
-        self._job.runs = _shown(found) if found else None
-        if found and found.is_slower:
-            data = {**_shown(found), "fingerprint": record.fingerprint}
+        self._job.runs = data = _shown(found, record.fingerprint) if found else None
+        if data and found and found.is_slower:
             self._emit("runs", now_s, data, iteration=self._job.iteration)
             self._job.notice(runs_line(data))
 
@@ -96,11 +95,12 @@ class RunHistory:
         self._book = None
 
 
-def _shown(found: Comparison) -> dict[str, Any]:
+def _shown(found: Comparison, fingerprint: str) -> dict[str, Any]:
     return {
         **asdict(found),
         "healthy_s": round(found.healthy_s, 6),
         "earlier_s": round(found.earlier_s, 6),
         "slowdown": round(found.slowdown, 4),
         "new_nodes": list(found.new_nodes),
+        "fingerprint": fingerprint,
     }

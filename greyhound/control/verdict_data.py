@@ -77,22 +77,21 @@ def suspect_text(suspect: Mapping[str, Any]) -> str:
     """`n3 GPU 0000:0b:00.0 (rank 5): 1.90x, explains 97 %`."""
     nodes, ranks = _some(suspect["nodes"]), _ranks(suspect)
     of_ranks = f" ({ranks})" if ranks else ""
-    on = f" on {nodes}" if nodes else ""
+    on, everywhere = f" on {nodes}" if nodes else "", nodes or "all nodes"
     kind = suspect["kind"]
     if kind == "gpu":
-        text = f"{nodes} GPU {suspect['bus']}{of_ranks}" if suspect["bus"] else f"GPUs of {nodes}{of_ranks}"
+        text = f"{nodes} GPU {suspect['bus']}{of_ranks}" if suspect["bus"] else f"GPUs of {everywhere}{of_ranks}"
     elif kind == "link":
-        text = (
-            f"the link between {nodes}{of_ranks}" if len(suspect["nodes"]) > 1 else f"a link within {nodes}{of_ranks}"
-        )
+        which = ("the links of", "a link within", "the link between")[min(len(suspect["nodes"]), 2)]
+        text = f"{which} {everywhere}{of_ranks}"
     elif kind == "cpu":
-        text = f"the CPUs of {nodes}{of_ranks}"
+        text = f"the CPUs of {everywhere}{of_ranks}"
     elif kind == "input":
         text = f"data loading{on}{of_ranks}"
     elif kind == "storage":
         text = f"storage: checkpoints{on}{of_ranks}"
     else:
-        text = f"{nodes or 'all nodes'}{of_ranks}, cause unknown"
+        text = f"{everywhere}{of_ranks}, cause unknown"
     return f"{text}: {suspect['ratio']:.2f}x, explains {100 * suspect['share']:.0f} %"
 
 

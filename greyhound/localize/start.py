@@ -72,13 +72,16 @@ def judge_start(
     earlier_s: float | None = None,
     earlier: Shape | None = None,
     limits: Limits = DEFAULT,
+    verdict: Verdict | None = None,
 ) -> Verdict:
     """Who is slow although nothing has changed.
 
     `earlier_s`: seconds of an iteration in earlier runs of the same work, as many ranks and the same GPU model;
     `earlier`: what an iteration was made of then, if it is known. Without them only unequal ranks can be found.
+    `verdict`: of the same profiles, where it is known who is slower than others.
     """
-    verdict = judge(now, None, None, limits)
+    if verdict is None:
+        verdict = judge(now, None, None, limits)
     if earlier is not None:
         earlier_s = earlier.iteration_s
     if verdict.suspects or earlier_s is None or not earlier_s > 0:
