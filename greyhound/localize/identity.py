@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 NOT_KNOWN = "n/a"
+NICS_SHOWN = 4  # virtual functions of one adapter are all equally near
 _BUS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])", re.ASCII | re.IGNORECASE)
 _PCI_PART = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
 
@@ -70,7 +71,8 @@ def identify(
     bus = normal_bus(bus)
     gpu = gpus.get(bus, Gpu())
     near = nearest(paths.get(bus, ""), ports)
-    nic = ", ".join(near) if near else NOT_KNOWN
+    more = f" and {len(near) - NICS_SHOWN} more" if len(near) > NICS_SHOWN else ""
+    nic = ", ".join(near[:NICS_SHOWN]) + more if near else NOT_KNOWN
     return Identity(node, bus, gpu.name, gpu.uuid, gpu.serial, nic, switch or NOT_KNOWN, gpu.instances)
 
 

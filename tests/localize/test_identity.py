@@ -2,6 +2,7 @@
 
 import pytest
 
+from greyhound.control.fields import TEXT_LIMIT
 from greyhound.localize.identity import (
     Gpu,
     Port,
@@ -61,3 +62,9 @@ def test_a_ticket_names_all_that_is_known():
 
 def test_what_is_not_known_is_not_available():
     assert identify("n1", "", {}, {}, []).text() == ("n1: GPU n/a (n/a), serial n/a, n/a, NIC n/a, leaf switch n/a")
+
+
+def test_of_very_many_equally_near_ports_a_few_are_named():
+    ports = [Port(f"rocep101s0f0v{number}/1", NEAR.path) for number in range(64)]
+    found = identify("n1", "0000:65:00.0", {}, {"0000:65:00.0": GPU}, ports)
+    assert found.nic.endswith(", rocep101s0f0v10/1, rocep101s0f0v11/1 and 60 more") and len(found.nic) < TEXT_LIMIT
