@@ -370,7 +370,9 @@ class RankWatch:
         self._ring.set_master_heartbeat(time.monotonic_ns())
 
     def close(self) -> None:
-        """Unmap the ring."""
+        """Unmap the ring; nobody would tell its hook that a profile's window is over."""
+        if not self.closed:
+            self._ring.set_profile(0)
         self.closed = True
         self._ring.close()
 

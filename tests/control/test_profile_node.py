@@ -230,6 +230,17 @@ def test_a_rank_whose_ring_breaks_within_harms_no_other(bench):
     assert {row.rank for row in done.profiles} == {5, 6}
 
 
+def test_a_ring_that_is_let_go_within_is_timed_no_more(bench):
+    bench.order()
+    bench.run(4)
+    (watch,) = bench.analyzer._watches.values()
+    assert bench.writers[0].profile != 0
+    del bench.analyzer._watches[watch.key]
+    watch.close()
+    watch.close()
+    assert bench.writers[0].profile == 0
+
+
 def test_too_short_a_window_and_no_rank_are_said(bench, tmp_path_factory, monkeypatch):
     bench.order(seconds=0.2)
     (done,) = bench.answer()
