@@ -28,7 +28,7 @@ from greyhound.trace.ring import Ring
 
 ENDS_KEPT = 8192
 STILL_S = 600.0
-PLANNED_S = 60.0  # so long after a plan of ours other calls are its doing
+PLANNED_S, PLANNED_ITERATIONS = 60.0, 5.0  # so long after a plan of ours other calls are its doing
 
 
 def process_alive(pid: int, pid_start: int) -> bool:
@@ -341,7 +341,8 @@ class RankWatch:
 
     def _follows_plan(self, iteration: Iteration) -> bool:
         """Whether the calls are others because micro-batches are split anew: the same work, at another place."""
-        lately = time.monotonic() - self._planned_s < PLANNED_S
+        within_s = max(PLANNED_S, PLANNED_ITERATIONS * self.iteration_s)
+        lately = time.monotonic() - self._planned_s < within_s
         return lately and iteration.index > self._last[0]
 
     # -- fail-stops -----------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Whether a rank lives: by its process and, where that can't be seen from here, by its ring."""
+"""Whether a rank lives: by its process and, where that can't be seen from here, by its ring; and plans' doing."""
 
 import pytest
 
 from greyhound.control import watch
 from greyhound.control.messages import IterationBatch
+from greyhound.detect.period import Iteration
 from tests.control.ring_program import RingWriter
 from tests.control.test_analyzer import Bench, of_kind
 
@@ -47,3 +48,14 @@ def test_killed_rank_that_was_seen_is_dead_at_once(bench, tmp_path, monkeypatch)
     assert of_kind(bench.poll(), IterationBatch)[-1].ranks[0].alive
     monkeypatch.setattr(watch, "process_alive", lambda pid, pid_start: False)
     assert not of_kind(bench.poll(), IterationBatch)[-1].ranks[0].alive
+
+
+@pytest.mark.parametrize(("iteration_s", "follows"), [(1.0, False), (40.0, True)])
+def test_other_calls_are_a_plans_doing_for_some_iterations(bench, tmp_path, iteration_s, follows):
+    RingWriter(tmp_path, 3)
+    bench.poll()
+    (rank,) = bench.analyzer._watches.values()
+    rank.tell_plan(b"{}")
+    rank._planned_s -= 100.0
+    rank._last = (5, iteration_s, 0)
+    assert rank._follows_plan(Iteration(6, 0, iteration_s, 1)) is follows
