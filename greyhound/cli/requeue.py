@@ -10,6 +10,7 @@ import click
 from greyhound.control import files
 from greyhound.slurm import requeue
 from greyhound.slurm.client import CommandClient, SlurmError
+from greyhound.slurm.nodelist import NodeListError
 
 NOT_NOW = 1
 
@@ -43,7 +44,7 @@ def command(path: Path, max_restarts: int, max_share: float, dry_run: bool) -> N
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # requeue sends it to us and to scontrol, which inherits this
     client = CommandClient()
     try:
-        request = requeue.parse(path.read_text())
+        request = requeue.parse(path.read_text(errors="replace"))
         kept = path.parent / f"excluded.{request.job}.json"
         facts, usable = requeue.gather(client, request.job)
         limits = requeue.Limits(max_restarts, max_share)
@@ -54,6 +55,6 @@ def command(path: Path, max_restarts: int, max_share: float, dry_run: bool) -> N
         files.write_atomically(kept, json.dumps(chosen.excluded) + "\n")
         path.unlink(missing_ok=True)
         requeue.carry_out(client, request.job, chosen, lambda text: click.echo(f"greyhound: {text}", err=True))
-    except (requeue.RequeueError, SlurmError, OSError) as error:
+    except (requeue.RequeueError, SlurmError, NodeListError, OSError) as error:
         click.echo(f"greyhound: no requeue, the job goes on: {error}", err=True)
         raise SystemExit(NOT_NOW) from None

@@ -6,7 +6,6 @@ Carried out by the batch script's side (sbatch_templates), since requeue ends al
 """
 
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ EXPIRES_S = 24 * 3600.0
 UPDATE_S, UPDATE_POLL_S = 60.0, 0.5
 USABLE = ("idle", "mix", "alloc", "comp", "plnd")
 _MOST_TEXT = 400
+_LATEST_S = 1e12
 
 
 class RequeueError(ValueError):
@@ -63,7 +63,7 @@ def _node(name: str) -> str:
 
 
 def _seconds(name: str, since: Any) -> float:
-    if isinstance(since, bool) or not isinstance(since, int | float) or not math.isfinite(since) or since < 0:
+    if isinstance(since, bool) or not isinstance(since, int | float) or not 0 <= since <= _LATEST_S:
         raise RequeueError(f"node {name}: {since!r:.40} isn't a time in seconds since the epoch")
     return float(since)
 
@@ -204,11 +204,11 @@ def carry_out(
         try:
             client.ask("scontrol", "update", f"jobid={job}", f"ExcNodeList={chosen.node_list}")
             facts = parse_job(client.ask("scontrol", "-o", "show", "job", job))
-        except (SlurmError, RequeueError) as error:
-            refused = str(error)
-        else:
             if same_nodes(facts.excluded, chosen.node_list):
                 return True
+        except (SlurmError, RequeueError, nodelist.NodeListError) as error:
+            refused = str(error)
+        else:
             refused = f"the list is {facts.excluded or 'empty'!r}"
         sleep(UPDATE_POLL_S)
     tell(f"requeued, but the exclude list was not taken, so the job may get the same nodes again: {refused}")

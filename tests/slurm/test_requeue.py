@@ -1,14 +1,17 @@
 """S4's requeue: what is planned and refused, and the real thing on the sandbox."""
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greyhound.cli.requeue import command
 from greyhound.sandbox.cluster import Sandbox
 from greyhound.slurm import nodelist, requeue
 from greyhound.slurm.client import SlurmError
@@ -94,6 +97,7 @@ def test_no_more_than_its_share_of_a_partition_is_excluded():
         '{"v":1,"job":"7","nodes":["n2"]}',
         '{"v":1,"job":"7","nodes":{"n2":"yesterday"}}',
         '{"v":1,"job":"7","nodes":{"n2":NaN}}',
+        '{"v":1,"job":"7","nodes":{"n2":1%s}}' % ("0" * 400),
         '{"v":1,"job":"7","nodes":{"n[1-9999999]":1}}',
         '{"v":1,"job":"7","nodes":{"--all":1}}',
     ],
@@ -136,6 +140,31 @@ def test_a_list_that_is_never_taken_is_said_and_the_job_is_not_held(slurm):
     assert not requeue.carry_out(slurm, "7", requeue.Plan("n2"), told.append, lambda _: None, lambda: next(now))
     assert len(told) == 1 and "may get the same nodes again" in told[0]
     assert "release" not in slurm.said and "requeuehold" not in slurm.said
+
+
+def test_a_list_that_cannot_be_read_is_said():
+    told, now = [], iter(range(1000))
+    slurm = Slurm(refusals=0, takes=False)
+    slurm.list = "n[2-"
+    assert not requeue.carry_out(slurm, "7", requeue.Plan("n2"), told.append, lambda _: None, lambda: next(now))
+    assert len(told) == 1 and "may get the same nodes again" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "excluded", "text"), [(b"\xff{", "n9", "not a request"), (None, "n[3-", "n[3-")]
+)
+def test_what_cannot_be_read_lets_the_job_go_on(tmp_path, monkeypatch, request_bytes, excluded, text):
+    path = tmp_path / "request.json"
+    path.write_bytes(request_bytes or REQUEST.to_text().encode())
+    facts = changed(excluded=excluded)
+    monkeypatch.setattr(requeue, "gather", lambda client, job: (facts, NODES))
+    old = signal.getsignal(signal.SIGTERM)
+    try:
+        result = CliRunner().invoke(command, ["--request", str(path)])
+    finally:
+        signal.signal(signal.SIGTERM, old)
+    assert result.exit_code == 1 and "no requeue, the job goes on" in result.output and text in result.output
+    assert path.exists()
 
 
 JOB = """#!/bin/bash
