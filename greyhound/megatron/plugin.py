@@ -136,7 +136,7 @@ def attach(model_chunks: Any, num_microbatches: int, config: Any = None, control
     if num_microbatches < 1:
         raise ValueError(f"num_microbatches={num_microbatches}: each replica needs one at least")
     chunks: Sequence[Any] = model_chunks if isinstance(model_chunks, list | tuple) else [model_chunks]
-    recipe = recipes.examine(chunks, config if config is not None else chunks[0].config)
+    recipe = recipes.examine(chunks, config)
     replicas = int(state.get_data_parallel_world_size())
     layout = plans.Layout(replicas, num_microbatches * replicas, recipe.multiple)
     found, why = (control, "") if control is not None else page.find()

@@ -21,7 +21,11 @@ class Recipe:
 
 
 def examine(chunks: Sequence[Any], config: Any) -> Recipe:
-    """The recipe of wrapped model chunks (DistributedDataParallel) and their TransformerConfig."""
+    """The recipe of wrapped model chunks (DistributedDataParallel) and their TransformerConfig (None: the first's)."""
+    if config is None:
+        config = next((getattr(chunk, "config", None) for chunk in chunks), None)
+    if config is None:
+        return Recipe(refused="the model has no TransformerConfig")
     if int(getattr(config, "expert_model_parallel_size", 1) or 1) > 1:
         return Recipe(refused="expert parallelism exchanges tokens between replicas: all need equal micro-batches")
     weighs = not getattr(config, "calculate_per_token_loss", False)
@@ -31,8 +35,11 @@ def examine(chunks: Sequence[Any], config: Any) -> Recipe:
     if len(chunks) > 1 or virtual:
         if getattr(config, "batch_p2p_comm", False):
             return Recipe(refused="interleaved pipelines with batch_p2p_comm; use overlap_p2p_comm")
-        group = getattr(config, "microbatch_group_size_per_vp_stage", None)
-        return Recipe(int(group or config.pipeline_model_parallel_size), weighs)
+        names = ("microbatch_group_size_per_vp_stage", "pipeline_model_parallel_size")
+        group = next((size for name in names if (size := getattr(config, name, None))), None)
+        if group is None:
+            return Recipe(refused="interleaved pipelines of unknown size")
+        return Recipe(int(group), weighs)
     return Recipe(1, weighs)
 
 

@@ -121,11 +121,23 @@ def chunk(*factors):
         ([chunk(0.5)] * 2, {"pipeline_model_parallel_size": 2}, 2, ""),
         ([chunk(0.5)] * 2, {"microbatch_group_size_per_vp_stage": 4, "pipeline_model_parallel_size": 2}, 4, ""),
         ([chunk(0.5)] * 2, {"pipeline_model_parallel_size": 2, "batch_p2p_comm": True}, 1, "batch_p2p_comm"),
+        ([chunk(0.5)] * 2, {}, 1, "unknown size"),
     ],
 )
 def test_each_recipe_is_accepted_or_refused_with_its_reason(chunks, config, multiple, refused):
     recipe = recipes.examine(chunks, SimpleNamespace(**config))
     assert recipe.multiple == multiple and refused in recipe.refused and bool(refused) == bool(recipe.refused)
+
+
+@pytest.mark.parametrize("chunks", [[], [SimpleNamespace()], [chunk(0.5)]])
+def test_a_model_without_a_config_is_refused(chunks):
+    assert "no TransformerConfig" in recipes.examine(chunks, None).refused
+
+
+def test_the_first_chunk_s_config_is_taken():
+    model = chunk(0.5)
+    model.config = SimpleNamespace(expert_model_parallel_size=2)
+    assert "expert parallelism" in recipes.examine([model], None).refused
 
 
 def test_factors_are_weighed_and_put_back():
