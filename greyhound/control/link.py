@@ -9,6 +9,7 @@ from collections.abc import Callable
 from greyhound.control import rendezvous
 from greyhound.control.bus import Bus, BusError, RedisBus
 from greyhound.control.messages import Data, Hello, IterationBatch, Message, encode
+from greyhound.control.plan_message import PluginWord
 
 FIRST_BACKOFF_S = 0.3
 LONGEST_BACKOFF_S = 15.0
@@ -57,7 +58,7 @@ class Finder:
 
 
 class Link:
-    """Sends to the master when it is there. Reports are kept until then, iteration batches are not."""
+    """Sends to the master when it is there. Reports are kept until then; what comes again by itself is not."""
 
     def __init__(self, node: int, hello: Hello, try_one: Callable[[], tuple[Bus | None, bool]]) -> None:
         self._node = node
@@ -100,7 +101,7 @@ class Link:
                 return
             except BusError as error:
                 self._drop(error)
-        if not isinstance(data, IterationBatch | Hello):
+        if not isinstance(data, IterationBatch | PluginWord | Hello):
             self._waiting.append(data)
 
     def receive(self) -> list[str]:

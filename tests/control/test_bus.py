@@ -14,8 +14,9 @@ import pytest
 
 from greyhound.control import redis_server, rendezvous
 from greyhound.control.bus import BusError, MemoryBus, RedisBus
-from greyhound.control.link import Finder, Link
+from greyhound.control.link import KEPT, Finder, Link
 from greyhound.control.messages import Bye, Hello, IterationBatch, decode
+from greyhound.control.plan_message import PluginWord
 from greyhound.control.redis_server import Site
 
 PREFIX = "gh:0.1.0.0:"
@@ -200,7 +201,9 @@ def test_link_keeps_reports_until_the_master_is_back():
     link = Link(3, Hello("n3", "host", 1), lambda: (bus, False) if there else (None, True))
     link.step(0.0)
     link.send(Bye("kept"))
-    link.send(IterationBatch("waiting"))
+    for _ in range(KEPT):
+        link.send(IterationBatch("waiting"))
+        link.send(PluginWord([]))
     assert not link.connected
     there.append(True)
     link.step(0.1)
