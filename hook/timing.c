@@ -16,6 +16,7 @@
 #define BLOCKED 4  /* streams found unfinished, after which a call asks no more */
 #define RECORDS 64 /* after so many a call writes no more */
 #define MIN_BURST 16.0
+#define ORPHANED_NS 30000000000u /* without a word of the master's nobody reads what is timed */
 
 enum { FREE, TAKEN, ISSUED };
 struct bracket {
@@ -74,9 +75,17 @@ static bool has_token(uint64_t now_ns) {
   return tokens >= 1;
 }
 
+/* An analyzer that was killed within a window left the word set. 0: none has written the time. */
+static bool orphaned(uint64_t now_ns) {
+  uint64_t heard_ns =
+      __atomic_load_n((uint64_t *)gh_ring_at(GH_OFF_MASTER_HEARTBEAT), __ATOMIC_RELAXED);
+  return heard_ns && now_ns > heard_ns && now_ns - heard_ns > ORPHANED_NS;
+}
+
 /* The word as it is now; at 0 what is under way still ends. */
 static void follow_word(uint64_t now_ns) {
   uint64_t wanted = __atomic_load_n((uint64_t *)gh_ring_at(GH_OFF_PROFILE), __ATOMIC_RELAXED);
+  if (wanted && orphaned(now_ns)) wanted = 0;
   if (wanted == word) return;
   if (wanted && (uint16_t)(wanted >> 48) != epoch) {
     epoch = (uint16_t)(wanted >> 48);
@@ -237,8 +246,9 @@ static bool may_touch(cudaStream_t stream) {
 
 /* With nothing to ask for and nothing to begin, CUDA is left alone. */
 static bool idles(bool wanted, uint64_t now_ns) {
+  wanted = wanted && word;
   if (in_use || (wanted && has_token(now_ns))) return false;
-  if (wanted && word) count(&counts()->over_budget, 1);
+  if (wanted) count(&counts()->over_budget, 1);
   return true;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,6 +257,21 @@ def test_a_process_without_a_runtime_is_left_alone(runner: Runner) -> None:
     calls.end()
     assert ring.profile_counts == ProfileCounts(0, 0, 0, 0, 0, 3, 0, 0)
     assert (ring.read()[0]["op"] < GH["OP_TIMING"]).all()
+
+
+def test_a_word_that_a_killed_analyzer_left_is_ignored(runner: Runner) -> None:
+    calls = Stepwise(runner)
+    (path,) = runner.step.iterdir()
+    ring = Ring.open(path)
+    ring.set_profile(1000)
+    for age_s in (0, 20, 60, 3600):
+        ring.set_master_heartbeat(time.monotonic_ns() - age_s * 1_000_000_000)
+        calls.call()
+    assert ring.profile_counts.unsuited == 2
+    ring.set_master_heartbeat(time.monotonic_ns())
+    calls.call()
+    calls.end()
+    assert ring.profile_counts == ProfileCounts(0, 0, 0, 0, 0, 3, 0, 0)
 
 
 def sanitized(runner: Runner, name: str) -> Path:
