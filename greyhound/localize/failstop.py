@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from greyhound.localize.model import Communicator
@@ -22,6 +23,7 @@ LEAST_PATIENCE_S = 60.0
 """Nothing is called a fail-stop sooner: a rank that reads a file or compiles may keep the others waiting so long."""
 _ITERATIONS = 10.0  # that a job stands still without having stopped
 _PAUSES = 3.0  # times the longest pause that the job had
+_MOST_AWAITED = 64  # members of a communicator: of more, those that are furthest behind and stand longest
 
 Count = tuple[int, int, int]
 """Communicator, COLLECTIVE, SENDS or RECEIVES, and the peer's rank in it (-1 for collectives)."""
@@ -105,13 +107,14 @@ def stopped(ranks: Sequence[Standing], patience: float) -> list[Stopped]:
     """
     sure = _waits(ranks)
     waits = _with_sends(ranks, sure)
+    awaited, partly = _awaited_by(waits), _partly_known(ranks)
     found = []
     for index in _ends(sure, waits, len(ranks)):
-        if _may_be_named(ranks, index, patience):
-            waiting = {other: row[index] for other, row in waits.items() if index in row}
+        if _may_be_named(ranks[index], partly, patience):
+            waiting = awaited.get(index, {})
             standing = {other: call for other, call in waiting.items() if ranks[other].still_s >= patience}
             if standing:
-                found.append(_stopped(ranks, index, standing, _victims(waits, index)))
+                found.append(_stopped(ranks, index, standing, _victims(awaited, index)))
     return sorted(found or _inside(ranks, patience), key=lambda row: -row.since_s)
 
 
@@ -121,18 +124,20 @@ def _ends(sure: Waits, possible: Waits, count: int) -> list[int]:
     A rank may have sent ahead, so a send alone is only a possible wait: where ranks wait for one another in a circle,
     those waits are left out within it.
     """
-    graph = np.zeros((count, count), dtype=bool)
-    for index, others in possible.items():
-        graph[index, list(others)] = True
+    edges = np.array([(index, other) for index, others in possible.items() for other in others], dtype=np.int64)
+    waiting, awaiting = edges.reshape(-1, 2).T
+    graph = csr_matrix((np.ones(len(waiting)), (waiting, awaiting)), shape=(count, count))
     labels = connected_components(graph, directed=True, connection="strong")[1]
     part = np.asarray(labels, dtype=np.int64)
-    waiting, awaiting = np.nonzero(graph)
     apart = np.not_equal(part[waiting], part[awaiting])
     leaving = set(np.extract(apart, part[waiting]).tolist())
     awaited = set(awaiting.tolist())
+    members: dict[int, list[int]] = defaultdict(list)
+    for index, number in enumerate(part.tolist()):
+        members[number].append(index)
     found = []
-    for number in sorted(set(part.tolist()) - leaving):
-        inside = np.flatnonzero(part == number).tolist()
+    for number in sorted(members.keys() - leaving):
+        inside = members[number]
         if len(inside) == 1:
             found += [index for index in inside if index in awaited]
             continue
@@ -141,12 +146,11 @@ def _ends(sure: Waits, possible: Waits, count: int) -> list[int]:
     return found
 
 
-def _may_be_named(ranks: Sequence[Standing], index: int, patience: float) -> bool:
-    """Whether it stands, and doesn't perhaps itself wait for a rank that isn't seen."""
-    if ranks[index].still_s < patience:
+def _may_be_named(rank: Standing, partly: set[int], patience: float) -> bool:
+    """Whether it stands, and doesn't perhaps itself wait for a rank that isn't seen (of a communicator in `partly`)."""
+    if rank.still_s < patience:
         return False
-    partly = _partly_known(ranks)
-    return not partly or ranks[index].last_comm not in (None, *partly)
+    return not partly or (rank.last_comm is not None and rank.last_comm not in partly)
 
 
 def _partly_known(ranks: Sequence[Standing]) -> set[int]:
@@ -161,11 +165,13 @@ def _waits(ranks: Sequence[Standing]) -> Waits:
     for comm, members in _members(ranks).items():
         issued = {index: ranks[index].counts.get((comm, COLLECTIVE, -1), 0) for index in members.values()}
         most = max(issued.values())
-        behind = {index: count for index, count in issued.items() if count < most}
+        behind = [index for index, count in issued.items() if count < most]
+        if len(behind) > _MOST_AWAITED:
+            behind = sorted(behind, key=lambda index: (issued[index], -ranks[index].still_s))[:_MOST_AWAITED]
         for index, count in issued.items():
-            for other, reached in behind.items():
-                if reached < count:
-                    waits[index][other] = (comm, reached)
+            for other in behind:
+                if issued[other] < count:
+                    waits[index][other] = (comm, issued[other])
         _exchange_waits(ranks, comm, members, RECEIVES, waits)
     return waits
 
@@ -207,9 +213,8 @@ def _awaited_by(waits: Waits) -> Waits:
     return found
 
 
-def _victims(waits: Waits, root: int) -> set[int]:
+def _victims(awaited: Waits, root: int) -> set[int]:
     """All that wait for a rank, directly or through others."""
-    awaited = _awaited_by(waits)
     found: set[int] = set()
     queue = [root]
     while queue:
@@ -223,14 +228,19 @@ def _victims(waits: Waits, root: int) -> set[int]:
 def _inside(ranks: Sequence[Standing], patience: float) -> list[Stopped]:
     """Ranks whose host doesn't return from a call which the other members' hosts have left; all stand."""
     found = []
-    members = _members(ranks)
+    members = {comm: set(row.values()) for comm, row in _members(ranks).items()}
+    inside: dict[int, set[int]] = defaultdict(set)
     for index, standing in enumerate(ranks):
         for call in standing.in_flight:
-            others = [other for other in members.get(call.comm, {}).values() if other != index]
-            out = [other for other in others if not any(c.comm == call.comm for c in ranks[other].in_flight)]
-            stand = others and all(ranks[other].still_s >= patience for other in others)
-            if min(call.for_s, standing.still_s) >= patience and stand and len(out) == len(others):
-                found.append(_stopped(ranks, index, dict.fromkeys(out, (call.comm, call.seq)), set(out)))
+            if index in members.get(call.comm, ()):
+                inside[call.comm].add(index)
+    for index, standing in enumerate(ranks):
+        for call in standing.in_flight:
+            if min(call.for_s, standing.still_s) < patience or not inside[call.comm] <= {index}:
+                continue
+            others = members.get(call.comm, set()) - {index}
+            if others and all(ranks[other].still_s >= patience for other in others):
+                found.append(_stopped(ranks, index, dict.fromkeys(sorted(others), (call.comm, call.seq)), others))
     return found
 
 

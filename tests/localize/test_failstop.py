@@ -176,3 +176,19 @@ def test_patience_grows_with_what_the_job_does():
     assert patience_s(0.5) == 60.0
     assert patience_s(20.0) == 200.0
     assert patience_s(0.5, longest_pause_s=120.0) == 360.0
+
+
+def test_a_large_job_is_judged_at_once_and_its_candidates_are_few():
+    """One half waits for the other: a million waits, and half of all ranks candidates."""
+    world = [Communicator(7, 2048, rank) for rank in range(2048)]
+    calls = [50 + rank % 2 for rank in range(2048)]
+    ranks = [
+        Standing(rank // 8, f"k{rank}", rank, 100.0, {(7, COLLECTIVE, -1): calls[rank]}, (world[rank],))
+        for rank in range(2048)
+    ]
+    ranks[1000] = replace(ranks[1000], still_s=200.0)
+    found = stopped(ranks, PATIENCE_S)
+    assert len(found) == 64 and 1000 in {row.rank for row in found}
+    assert all(len(row.waiting) == 1024 for row in found)
+    ranks = [replace(standing, counts={(7, COLLECTIVE, -1): 50 + (standing.rank != 77)}) for standing in ranks]
+    assert [row.rank for row in stopped(ranks, PATIENCE_S)] == [77]
