@@ -35,7 +35,7 @@ test-fast: install
 	@$(PYTHON_VENV) -m pytest tests -m "not cluster and not training" $(TEST_ARGS)
 
 scenarios: install
-	@$(PYTHON_VENV) -m pytest tests/scenarios tests/e2e/test_iteration_time.py tests/selftest --scenarios $(TEST_ARGS)
+	@$(PYTHON_VENV) -m pytest tests/scenarios tests/e2e/test_iteration_time.py tests/e2e/test_starts.py tests/selftest tests/megatron --scenarios $(TEST_ARGS)
 
 bench: install
 	@$(PYTHON_VENV) -m greyhound.bench

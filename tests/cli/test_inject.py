@@ -68,6 +68,17 @@ def test_for_heals_afterwards(page):
     assert links(page) == []
 
 
+@pytest.fixture
+def heard():
+    """Signals as a terminal's programs have them; who runs the tests may ignore some (nohup)."""
+    before = {signum: signal.signal(signum, signal.SIG_DFL) for signum in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_for_heals_when_interrupted(page, signum):
     greyhound = Path(sys.executable).with_name("greyhound")
@@ -93,6 +104,7 @@ def test_trouble_after_the_fault_was_made_is_healed(trouble):
     assert done == ["act", "heal"]
 
 
+@pytest.mark.usefixtures("heard")
 def test_signals_during_the_healing_do_not_end_it():
     done = []
 

@@ -59,8 +59,8 @@ def same_iterations(found: list[Iteration], log: list[TrainedIteration]) -> tupl
 
 
 def layouts() -> list[pytest.ParameterSet]:
-    """Two of them in `make test`, all in `make scenarios`."""
-    short = ("TP2 DP2 PP2", "DP4")
+    """One of them in `make test`, all in `make scenarios`."""
+    short = ("TP2 DP2 PP2",)
     return [pytest.param(name, marks=[] if name in short else [pytest.mark.scenario]) for name in LAYOUTS]
 
 

@@ -49,6 +49,7 @@ def test_srun_torchrun_with_one_task_a_node(sandbox: Sandbox, tmp_path: Path) ->
     assert STEPS - 4 <= int(str(end["iterations"])) <= STEPS
 
 
+@pytest.mark.scenario
 def test_greyhound_launch_without_slurm(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "GREYHOUND_RECORD_DIR": ""}
     launch = [sys.executable, "-m", "greyhound", "launch", "-n", "2", "--standin"]
