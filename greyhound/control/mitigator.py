@@ -71,6 +71,7 @@ class Mitigator:
         self._why_not = ""
         self._iteration = 0
         self._checked = 0
+        self._switched = False
         self._check_at_s = 0.0
         self._passed_over: dict[str, str] = {}
         self.outgoing: list[Data] = []
@@ -96,6 +97,8 @@ class Mitigator:
             self._find_fail_slow()
             if self._action is not None:
                 self._follow(self._action, iterations, now_s, mono_s)
+        elif self._action is not None:
+            self._give_back(self._action, now_s, mono_s)
 
     # -- what is slow -------------------------------------------------------------------------------------
 
@@ -202,6 +205,8 @@ class Mitigator:
             self._pending = None
             self._taken(pending, now_s, mono_s)
         elif mono_s - pending.since_s > max(TAKEN_WITHIN_S, TAKEN_WITHIN_ITERATIONS * self._job.iteration_s):
+            if pending.decision is None or pending.decision.undo:
+                return  # a split is in force: only ranks that take the next one end it
             self._pending = None
             self._why_not = f"plan {pending.order.number} was taken by {len(followed)} of {len(living)} ranks only"
             self._job.notice(f"{self._why_not}; no more plans are made")
@@ -218,8 +223,7 @@ class Mitigator:
         }
         self._emit(kind, now_s, data, action.episode, self._job.iteration)
         log.info("S2: %s", data)
-        self._check_at_s = mono_s + CHECK_S
-        self._checked = self._profiles.latest[0]
+        self._check_at_s, self._switched = mono_s + CHECK_S, True
         if decision is not None and not decision.undo:
             action.state = policy.acted(action.state, "S2")
         elif decision is not None:
@@ -231,8 +235,10 @@ class Mitigator:
 
     def _look_after(self, action: _Action, now_s: float, mono_s: float) -> None:
         if mono_s >= self._check_at_s:
-            self._check_at_s = mono_s + CHECK_S
+            self._check_at_s, self._switched = mono_s + CHECK_S, False
             self._profiles.want()
+        if self._switched:  # a profile that comes now was begun under the split before
+            self._checked = self._profiles.latest[0]
         if self._profiles.latest[0] == self._checked:
             return
         self._checked = self._profiles.latest[0]
@@ -249,6 +255,21 @@ class Mitigator:
             even = [role.total // role.replicas] * role.replicas
             figures = {"strategy": "S2", "undo": True, "reason": decision.reason}
             self._plan(role, even, times_s, decision, now_s, mono_s, figures)
+
+    def _give_back(self, action: _Action, now_s: float, mono_s: float) -> None:
+        """The owner wants no more actions (`greyhound set`): what is in force is taken back."""
+        if not action.state.taken:
+            self._action = None
+            return
+        living = [key for key, sample in self._job.samples.items() if sample.alive]
+        try:
+            role = agreed(self._roles, living)
+        except RolesError:
+            return  # tried again at the next round
+        reason = f"the mode is {self._job.mode} now"
+        decision = Decision("S2", True, action.state.total_loss_s, self._costs_s["S2"], None, reason)
+        even = [role.total // role.replicas] * role.replicas
+        self._plan(role, even, [], decision, now_s, mono_s, {"strategy": "S2", "undo": True, "reason": reason})
 
     def _still_slow(
         self, action: _Action, role: Role, times_s: list[float], best: Split | None, now_s: float, mono_s: float

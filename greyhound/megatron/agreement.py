@@ -18,6 +18,8 @@ class Agreement:
         self._group = group
         on_gpu = "nccl" in str(dist.get_backend(group))
         self._device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        # A stream of its own: on the training's, waiting for the slowest rank would hold up its kernels.
+        self._stream = torch.cuda.Stream(self._device) if on_gpu else None
         self._pending: tuple[Any, Any, Any] | None = None
 
     def step(self, newest: int) -> int:
@@ -30,16 +32,18 @@ class Agreement:
         import torch
         import torch.distributed as dist
 
-        numbers = torch.tensor([newest, -newest], dtype=torch.int64).to(self._device, non_blocking=True)
-        work = dist.all_reduce(numbers, op=dist.ReduceOp.MIN, group=self._group, async_op=True)
-        if self._device.type != "cuda":
+        numbers = torch.tensor([newest, -newest], dtype=torch.int64)
+        if self._stream is None:
+            work = dist.all_reduce(numbers, op=dist.ReduceOp.MIN, group=self._group, async_op=True)
             self._pending = (work, numbers, None)
             return
-        work.wait()  # for NCCL: the stream waits, not the host
-        answer = torch.empty(2, dtype=torch.int64, pin_memory=True)
-        answer.copy_(numbers, non_blocking=True)
-        ready = torch.cuda.Event()
-        ready.record()
+        with torch.cuda.stream(self._stream):
+            there = numbers.pin_memory().to(self._device, non_blocking=True)
+            dist.all_reduce(there, op=dist.ReduceOp.MIN, group=self._group, async_op=True).wait()  # the stream waits
+            answer = torch.empty(2, dtype=torch.int64, pin_memory=True)
+            answer.copy_(there, non_blocking=True)
+            ready = torch.cuda.Event()
+            ready.record()
         self._pending = (None, answer, ready)
 
     def _read(self) -> int:

@@ -138,6 +138,43 @@ def test_observe_never_acts():
     assert bed.events == [] and bed.split == [4, 4]
 
 
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_the_owner_s_word_takes_a_split_back(mode):
+    bed = Bed()
+    bed.fail_slow(slow=3.0)
+    bed.run(10)
+    assert bed.split == [6, 2]
+    bed.job.mode = mode
+    bed.run(3)
+    assert bed.split == [4, 4] and bed.kinds() == ["plan", "action", "plan", "undo"]
+    bed.run(50)
+    assert bed.kinds().count("plan") == 2
+
+
+def test_an_undo_that_is_not_taken_at_once_is_waited_for():
+    bed = Bed()
+    bed.fail_slow(slow=3.0)
+    bed.run(10)
+    bed.job.mode = "observe"
+    bed.run(300, follow=False)
+    assert bed.split == [6, 2] and bed.job.notices == []
+    bed.split, bed.plan = [4, 4], 2
+    bed.run(2)
+    assert bed.kinds()[-1] == "undo"
+
+
+def test_a_profile_begun_under_the_split_before_says_nothing():
+    bed = Bed()
+    bed.fail_slow(slow=3.0)
+    bed.run(6)
+    assert bed.split == [6, 2]
+    bed.split = [4, 4]  # as the profile saw it
+    bed.profile()
+    bed.split = [6, 2]
+    bed.run(5)
+    assert bed.kinds() == ["plan", "action"]
+
+
 def test_a_fail_slow_that_ends_before_it_has_cost_a_switch_changes_nothing():
     bed = Bed()
     bed.fail_slow(slow=1.7)
