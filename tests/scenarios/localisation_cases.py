@@ -129,7 +129,7 @@ CASES = [
     Case("tp2dp2pp2-pause", "tp2dp2pp2", "one checkpoint of 15 s on all ranks", (("storage", "--delay", "15s"),),
          reported=False, watch_s=16.0),
     Case("tp2dp2pp2-hang", "tp2dp2pp2", "a hung rank", (("hang", "n2:1"),), (_of("hang", "n2:1"),),
-         reported=False, hangs=True, watch_s=60.0),
+         reported=False, hangs=True, watch_s=100.0),
     *_alone("tp2dp2pp2", "n4:0"),
     Case("tp2dp2pp2-all-gpus", "tp2dp2pp2", "all GPUs at 0.8 against an earlier run", (_gpu("all", 0.8),),
          (_of("gpu unknown"),), before=True, reported=False),
@@ -154,7 +154,7 @@ CASES = [
     *_hosts("fsdp2", "n2", "n1:1")[:2],
     Case("fsdp2-nothing", "fsdp2", "nothing", (), reported=False),
     Case("fsdp2-hang", "fsdp2", "a hung rank", (("hang", "n1:1"),), (_of("hang", "n1:1"),),
-         reported=False, hangs=True, watch_s=60.0),
+         reported=False, hangs=True, watch_s=100.0),
     *_alone("fsdp2", "n2:0"),
 ]  # fmt: skip
 KEYS = [case.key for case in CASES]
