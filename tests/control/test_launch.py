@@ -51,9 +51,9 @@ def test_slow_iterations_are_reported_to_the_end(launch, tmp_path):
     events = list(read_events(record(tmp_path, process) / "events.jsonl"))
     suspects = [event for event in events if event["kind"] == "suspect"]
     found = [event for event in suspects if abs(event["data"]["onset"] - 80) <= 5]
-    # A busy machine, at 30 ms an iteration, may break it into two.
+    # A busy machine, at 30 ms an iteration, may break it into two, and make it worse.
     assert found, events
-    assert found[0]["data"]["slowdown"] == pytest.approx(1.6, rel=0.25)
+    assert found[0]["data"]["slowdown"] > 1.3
     over = [event["data"]["end"] for event in events if event["kind"] == "recovered"]
     assert any(abs(end - 140) <= 5 for end in over), events
     assert any(f"fail-slow {found[0]['episode']} at iteration" in line for line in lines)
