@@ -10,9 +10,9 @@ from greyhound.control.messages import Message, MessageError, decode, encode
 from greyhound.control.stand_message import RANKS_A_MESSAGE, Stand, StandingRow
 from greyhound.control.stand_node import StandNode, transferred_bytes
 from greyhound.trace import layout
+from tests.control.profiler_bench import ProfilerBench
 from tests.control.ring_program import COMM, RingWriter
 from tests.control.test_analyzer import Bench, of_kind
-from tests.control.test_profiler import ProfilerBench
 
 S = 1_000_000_000
 COLLECTIVE = layout.GH_COUNT_COLLECTIVE

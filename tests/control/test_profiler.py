@@ -1,133 +1,15 @@
 """When the master profiles, what it compares, what it says: a job of two nodes over a bus in memory, clocks by hand."""
 
-import time
-
 import pytest
 
-from greyhound.config import Settings
-from greyhound.control.arguments import NodeArguments
 from greyhound.control.bus import MemoryBus
-from greyhound.control.events import read_events
 from greyhound.control.lines import event_line
-from greyhound.control.master import Master
-from greyhound.control.messages import Bye, Hello, IterationBatch, Message, RankSample, Report, decode, encode
-from greyhound.control.names import StepName
-from greyhound.control.profile_message import ProfileOrder, in_messages
+from greyhound.control.messages import Bye, Hello, IterationBatch, Message, encode
+from greyhound.control.profile_message import in_messages
 from greyhound.control.profile_run import calls_sent, one_in, window_s
-from greyhound.control.record import Record
 from greyhound.control.requests import submit
-from greyhound.control.run_history import RunHistory
-from greyhound.control.runs import RunBook, RunRecord, of_job
-from greyhound.control.status import read_status
-from greyhound.localize.model import RankProfile, Suspect, Verdict
-
-S = 1_000_000_000
-GPU = Suspect("gpu", (1,), (2,), "0000:0b:00.0", -1, 1.9, 0.97, 0.9, ("own time 1.9 x", "clocks: power cap"))
-SLOW = Verdict((GPU,), 0.97)
-
-
-class Judge:
-    """Gives the verdicts in turn, the last one for ever; keeps what it was asked."""
-
-    def __init__(self):
-        self.verdicts = [Verdict()]
-        self.asked = []
-
-    def __call__(self, now, reference, lost_s):
-        self.asked.append((list(now), reference, lost_s))
-        verdict = self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0]
-        if isinstance(verdict, BaseException):
-            raise verdict
-        return verdict
-
-
-class ProfilerBench:
-    def __init__(self, folder, monkeypatch, nodes=2):
-        (folder / "step").mkdir()
-        (folder / "record").mkdir()
-        self.record = folder / "record"
-        self.live = folder / "step" / "status.json"
-        self.judge = Judge()
-        arguments = NodeArguments(folder / "step", 0, nodes, "n[0-1]", StepName("7", "0", 0), Settings(), None, 4)
-        self.mono_s, self.wall_s = 5000.0, 1_700_000_000.0
-        monkeypatch.setattr("greyhound.control.master.time.time", lambda: self.wall_s)
-        monkeypatch.setattr("greyhound.control.master.time.monotonic", lambda: self.mono_s)
-        self.master = Master(arguments, Record(self.record, "", None), judge=self.judge)
-        self.bus = MemoryBus()
-        self.ears = MemoryBus(self.bus)
-        self.iteration, self.seconds, self.healthy_s = 5, 1.0, 1.0
-        self.calls, self.alive, self.work = 600, 4, "work"
-        self.answering = {0, 1}
-        self.orders = []
-        for node in range(2):
-            self.send(node, Hello(f"n{node}", "host", 1))
-
-    def send(self, node, data):
-        self.bus.publish("up", encode(Message(node, 1, 0, data)))
-
-    def batch(self, node):
-        ranks = [rank for rank in (2 * node, 2 * node + 1) if rank < self.alive]
-        rest = (self.iteration, self.seconds, self.healthy_s, 0, self.work, self.calls)
-        return IterationBatch("tracking", [RankSample(f"ring{rank}", rank, True, True, *rest) for rank in ranks])
-
-    def run(self, seconds):
-        """Rounds of a second; nodes answer orders at the end of their window."""
-        for _ in range(round(seconds)):
-            self.mono_s += 1.0
-            self.wall_s += 1.0
-            self.iteration += 1
-            for node in range(2):
-                self.send(node, self.batch(node))
-            self.listen()
-            self.master.round(self.bus, 0.0)
-            for _ in range(200):  # the judge's thread
-                judging = self.master._profiler._judging
-                if judging is None or judging.is_over:
-                    break
-                time.sleep(0.005)
-        return self.kinds()
-
-    def listen(self):
-        for text in self.ears.read("down"):
-            data = decode(text).data
-            if isinstance(data, ProfileOrder):
-                self.orders.append((data, self.mono_s))
-        if self.orders and self.mono_s >= self.orders[-1][1] + self.orders[-1][0].seconds + 1:
-            for node in self.answering:
-                self.answer(node, self.orders[-1][0].run)
-
-    def answer(self, node, run, why_not=""):
-        ranks = [rank for rank in (2 * node, 2 * node + 1) if rank < self.alive]
-        for part in in_messages(run, [profile(rank) for rank in ranks], why_not):
-            self.send(node, part)
-
-    def slow(self, number=1):
-        self.seconds = 1.9
-        for rank in range(4):
-            since = self.iteration - 5
-            at = (since, int(self.wall_s - 8) * S, self.iteration, int(self.wall_s) * S)
-            self.send(rank // 2, Report(f"ring{rank}", rank, "opened", *at, 1.0, 1.9, 1.9, 0.0))
-
-    def recover(self):
-        self.seconds = 1.0
-        for rank in range(4):
-            at = (0, 0, self.iteration, int(self.wall_s) * S)
-            self.send(rank // 2, Report(f"ring{rank}", rank, "closed", *at, 1.0, 1.9, 1.9, 20.0))
-
-    def events(self, *kinds):
-        return [event for event in read_events(self.record / "events.jsonl") if event["kind"] in kinds]
-
-    def kinds(self):
-        return [event["kind"] for event in self.events("profile", "verdict", "suspect", "recovered")]
-
-    def status(self):
-        self.master.publish_status(force=True)
-        return read_status(self.live)
-
-
-def profile(rank):
-    times = ((1.0, 1.0), (0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
-    return RankProfile(0, f"ring{rank}", rank, f"0000:{rank:02x}:00.0", "work", True, *times)
+from greyhound.localize.model import Verdict
+from tests.control.profiler_bench import SLOW, ProfilerBench, profile
 
 
 @pytest.fixture
@@ -161,46 +43,6 @@ def test_slow_from_the_start_is_named_once_and_withdrawn_when_it_is_gone(bench):
     bench.judge.verdicts = [Verdict(abstained="no rank is slower")]
     assert bench.run(600)[3:] == ["profile", "verdict"]
     assert bench.status()["verdict"]["suspects"] == []
-
-
-def with_earlier_runs(bench, folder, healthy_s):
-    """Three runs of the same work in the owner's book."""
-    book = RunBook(folder)
-    for number in range(3):
-        work = of_job(["work"] * 4)
-        book.add(RunRecord(str(number), "0", 0, work, healthy_s, 4, ("n0", "n1"), "2026-05-01T00:00:00.000Z"))
-    bench.master._history = RunHistory(book, bench.master.job, bench.master._emit)
-
-
-def test_all_gpus_slower_than_in_earlier_runs_are_said_once_and_no_node_is_blamed(bench, tmp_path):
-    with_earlier_runs(bench, tmp_path, 0.8)
-    assert bench.run(120) == ["profile", "profile", "verdict"]
-    (event,) = bench.events("verdict")
-    (suspect,) = event["data"]["suspects"]
-    assert (suspect["kind"], suspect["nodes"], suspect["ratio"]) == ("gpu", [], 1.25)
-    assert event["component"] == {"kind": "gpu", "node": None, "bus": None, "rank": None, "peer": None}
-    assert event_line(event) == "slow without a change: GPUs of all nodes: 1.25x, explains 100 %"
-    assert any("earlier runs of the same work" in reason for reason in suspect["reasons"])
-    assert bench.run(1300)[3:] == ["profile", "profile"]
-
-
-@pytest.mark.parametrize("healthy_s", [0.97, 1.2])
-def test_a_run_as_fast_as_earlier_ones_has_no_verdict(bench, tmp_path, healthy_s):
-    with_earlier_runs(bench, tmp_path, healthy_s)
-    assert bench.run(120) == ["profile"]
-
-
-def test_one_slow_gpu_is_named_before_all(bench, tmp_path):
-    with_earlier_runs(bench, tmp_path, 0.8)
-    bench.judge.verdicts = [SLOW]
-    assert bench.run(120) == ["profile", "verdict", "profile"]
-
-
-def test_earlier_runs_of_other_work_say_nothing(bench, tmp_path):
-    with_earlier_runs(bench, tmp_path, 0.8)
-    bench.run(45)
-    bench.work = "other"
-    assert "verdict" not in bench.run(300)
 
 
 def test_a_job_that_never_becomes_calm_is_profiled_within_four_minutes(bench):
