@@ -33,64 +33,73 @@ class Scripted:
         self.reports.append(fields)
 
 
+def _configure(options: argparse.Namespace, shape: Any) -> Any:
+    """The TransformerConfig; what sandbox.model makes, and interleaved pipelines."""
+    from greyhound.sandbox import model
+
+    config = model._transformer_config(shape, model.Parallelism(options.tp, options.pp))
+    config.calculate_per_token_loss = options.per_token_loss
+    if options.vp > 1:
+        config.virtual_pipeline_model_parallel_size = options.vp
+        config.microbatch_group_size_per_vp_stage = options.pp
+        config.batch_p2p_comm, config.overlap_p2p_comm = False, True
+    return config
+
+
+def _chunk(shape: Any, config: Any, stage: int, virtual: bool) -> Any:
+    """The bare model of one (virtual) pipeline stage of this rank."""
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+    place = {"vp_stage": stage} if virtual else {}
+    asked = {"ignore_virtual": False, **place} if virtual else {}
+    return GPTModel(
+        config=config,
+        transformer_layer_spec=get_gpt_layer_local_spec(),
+        vocab_size=shape.vocabulary,
+        max_sequence_length=shape.sequence,
+        pre_process=parallel_state.is_pipeline_first_stage(**asked),
+        post_process=parallel_state.is_pipeline_last_stage(**asked),
+        share_embeddings_and_output_weights=True,
+        **place,
+    )
+
+
 def build(shape: Any, options: argparse.Namespace) -> tuple[list[Any], Any, Any]:
     """(chunks, optimizer, config) for any of the layouts; sandbox.model builds those with one chunk."""
-    from megatron.core import parallel_state
     from megatron.core.distributed import (
         DistributedDataParallel,
         DistributedDataParallelConfig,
         finalize_model_grads,
     )
-    from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
     from greyhound.sandbox import model
 
-    config = model._transformer_config(shape, model.Parallelism(options.tp, options.pp))
-    config.calculate_per_token_loss = options.per_token_loss
-    virtual = options.vp > 1
-    if virtual:
-        config.virtual_pipeline_model_parallel_size = options.vp
-        config.microbatch_group_size_per_vp_stage = options.pp
-        config.batch_p2p_comm, config.overlap_p2p_comm = False, True
-    overlap = DistributedDataParallelConfig(
+    config, virtual = _configure(options, shape), options.vp > 1
+    both = options.overlap and options.distributed
+    ddp = DistributedDataParallelConfig(
         use_distributed_optimizer=options.distributed,
         overlap_grad_reduce=options.overlap,
-        overlap_param_gather=options.overlap and options.distributed,
+        overlap_param_gather=both,
         average_in_collective=options.average,
     )
-    chunks = []
-    for stage in range(options.vp):
-        place = {"vp_stage": stage} if virtual else {}
-        first = parallel_state.is_pipeline_first_stage(**({"ignore_virtual": False} if virtual else {}), **place)
-        last = parallel_state.is_pipeline_last_stage(**({"ignore_virtual": False} if virtual else {}), **place)
-        gpt = GPTModel(
-            config=config,
-            transformer_layer_spec=get_gpt_layer_local_spec(),
-            vocab_size=shape.vocabulary,
-            max_sequence_length=shape.sequence,
-            pre_process=first,
-            post_process=last,
-            share_embeddings_and_output_weights=True,
-            **place,
-        )
-        gpt.model_type = getattr(gpt, "model_type", None)
-        chunks.append(DistributedDataParallel(config, overlap, gpt, disable_bucketing=stage > 0))
+    chunks = [
+        DistributedDataParallel(config, ddp, _chunk(shape, config, stage, virtual), disable_bucketing=stage > 0)
+        for stage in range(options.vp)
+    ]
     for chunk in chunks:
         chunk.broadcast_params()
-    optimizer = get_megatron_optimizer(
-        OptimizerConfig(
-            optimizer="adam",
-            lr=model.LEARNING_RATE,
-            weight_decay=0.0,
-            clip_grad=1.0,
-            use_distributed_optimizer=options.distributed,
-            overlap_param_gather=overlap.overlap_param_gather,
-        ),
-        chunks,
-        use_gloo_process_groups=False,
+    adam = OptimizerConfig(
+        optimizer="adam",
+        lr=model.LEARNING_RATE,
+        weight_decay=0.0,
+        clip_grad=1.0,
+        use_distributed_optimizer=options.distributed,
+        overlap_param_gather=both,
     )
+    optimizer = get_megatron_optimizer(adam, chunks, use_gloo_process_groups=False)
     config.finalize_model_grads_func = finalize_model_grads
     if options.overlap:
         config.no_sync_func = [c.no_sync for c in chunks] if virtual else chunks[0].no_sync
