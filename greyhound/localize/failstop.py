@@ -109,7 +109,7 @@ def stopped(ranks: Sequence[Standing], patience: float) -> list[Stopped]:
     waits = _with_sends(ranks, sure)
     awaited, partly = _awaited_by(waits), _partly_known(ranks)
     found = []
-    for index in _ends(sure, waits, len(ranks)):
+    for index in _not_together(ranks, _ends(sure, waits, len(ranks))):
         if _may_be_named(ranks[index], partly, patience):
             waiting = awaited.get(index, {})
             standing = {other: call for other, call in waiting.items() if ranks[other].still_s >= patience}
@@ -144,6 +144,18 @@ def _ends(sure: Waits, possible: Waits, count: int) -> list[int]:
         held = {other for index in inside for other in sure.get(index, {}) if part[other] == number}
         found += [index for index in inside if index in held and not sure.get(index)]
     return found
+
+
+def _not_together(ranks: Sequence[Standing], ends: Sequence[int]) -> list[int]:
+    """Without those whose last call is the same collective: one of them holds the others in it, and counts don't tell
+    which (its host has issued the call, its GPU or its process doesn't do its part)."""
+    calls: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index in ends:
+        comm = ranks[index].last_comm
+        if comm is not None:
+            calls[comm, ranks[index].counts.get((comm, COLLECTIVE, -1), 0)].append(index)
+    held = {index for (_, count), inside in calls.items() if count and len(inside) > 1 for index in inside}
+    return [index for index in ends if index not in held]
 
 
 def _may_be_named(rank: Standing, partly: set[int], patience: float) -> bool:

@@ -119,6 +119,22 @@ def test_the_rank_that_stopped_is_named_wherever_it_stops(layout):
             assert found.seq in {count for (comm, *_), count in job.counts[rank].items() if comm == found.comm} | {0}
 
 
+def test_nobody_is_named_for_a_collective_that_all_its_members_have_issued():
+    """A stopped process whose last call is out: its peer in it stands just like it, and others wait for both."""
+    layout, tried = Layout(2, 2, 2, micro_batches=3), 0
+    for rank in range(layout.ranks):
+        program = Job(layout).programs[rank]
+        for at in range(len(program) // 2, len(program) * 3 // 2):
+            job = hung(layout, rank, at)
+            calls = program[at % len(program)]
+            if calls[0][1] == COLLECTIVE:
+                job.counts[rank].update(calls)
+                job.last[rank] = calls[-1][0]
+                assert {row.rank for row in stopped(job.standing(), PATIENCE_S)} <= {rank}, (rank, at)
+                tried += 1
+    assert tried > 50
+
+
 def test_two_that_stopped_are_both_named():
     job = Job(Layout(2, 2, 2))
     job.run({0: 5, 7: 9} | dict.fromkeys(range(1, 7), 10_000))
