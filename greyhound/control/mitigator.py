@@ -115,6 +115,8 @@ class Mitigator:
         if action.state.taken:
             self._look_after(action, now_s, mono_s)
             return
+        if iterations == 0:
+            return
         strategies, healthy_s = self._strategies(), self._job.healthy_s
         for _ in range(iterations):
             action.state, decision = policy.step(
@@ -123,11 +125,11 @@ class Mitigator:
             if decision is not None:
                 self._act(decision, now_s, mono_s)
                 return
-        self._note_passed_over(action, now_s)
+        self._note_passed_over(action, strategies, now_s)
 
-    def _note_passed_over(self, action: _Action, now_s: float) -> None:
+    def _note_passed_over(self, action: _Action, strategies: Sequence[Strategy], now_s: float) -> None:
         """Once a fail-slow: why nothing can be done about it."""
-        useful, passed_over = policy.open_strategies(action.kind, self._strategies(), (), self._config)
+        useful, passed_over = policy.open_strategies(action.kind, strategies, (), self._config)
         if not useful and passed_over != self._passed_over:
             self._passed_over = passed_over
             data = {"strategy": "S1", "reason": "nothing else helps", "passed_over": passed_over}
