@@ -24,6 +24,19 @@ def _earlier(path: Path) -> dict[str, float]:
         return {}
 
 
+def _carry_out(client: CommandClient, request: requeue.Request, chosen: requeue.Plan, path: Path, kept: Path) -> None:
+    """Nothing may be left to do once the job is requeued, since we may be killed then; what failed is put back."""
+    before = _earlier(kept)
+    files.write_atomically(kept, json.dumps(chosen.excluded) + "\n")
+    path.unlink(missing_ok=True)
+    try:
+        requeue.carry_out(client, request.job, chosen, lambda text: click.echo(f"greyhound: {text}", err=True))
+    except SlurmError:
+        files.write_atomically(kept, json.dumps(before) + "\n")
+        files.write_atomically(path, request.to_text())
+        raise
+
+
 @click.command("requeue")
 @click.option("--request", "path", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE")
 @click.option("--max-restarts", type=click.IntRange(0), default=requeue.Limits.restarts, show_default=True)
@@ -52,9 +65,7 @@ def command(path: Path, max_restarts: int, max_share: float, dry_run: bool) -> N
         click.echo(f"greyhound: requeue of job {request.job} without {chosen.node_list}: {request.reason}", err=True)
         if dry_run:
             return
-        files.write_atomically(kept, json.dumps(chosen.excluded) + "\n")
-        path.unlink(missing_ok=True)
-        requeue.carry_out(client, request.job, chosen, lambda text: click.echo(f"greyhound: {text}", err=True))
+        _carry_out(client, request, chosen, path, kept)
     except (requeue.RequeueError, SlurmError, NodeListError, OSError) as error:
         click.echo(f"greyhound: no requeue, the job goes on: {error}", err=True)
         raise SystemExit(NOT_NOW) from None

@@ -167,6 +167,26 @@ def test_what_cannot_be_read_lets_the_job_go_on(tmp_path, monkeypatch, request_b
     assert path.exists()
 
 
+def test_a_requeue_that_slurm_refuses_leaves_the_request_as_it_was(tmp_path, monkeypatch):
+    path, kept = tmp_path / "request.json", tmp_path / "excluded.7.json"
+    path.write_text(REQUEST.to_text())
+    kept.write_text('{"n9": 1.0}')
+
+    class Refusing(Slurm):
+        def ask(self, program, *arguments):
+            if arguments[0] == "requeue":
+                raise SlurmError("Requested operation is presently disabled")
+            return (
+                "\n".join(f"{node} idle" for node in NODES) if program == "sinfo" else super().ask(program, *arguments)
+            )
+
+    monkeypatch.setattr("greyhound.cli.requeue.CommandClient", lambda: Refusing(0))
+    monkeypatch.setattr("greyhound.cli.requeue.signal.signal", lambda *_: None)
+    answer = CliRunner().invoke(command, ["--request", str(path)])
+    assert answer.exit_code == 1 and "the job goes on: Requested operation" in answer.output
+    assert requeue.parse(path.read_text()) == REQUEST and json.loads(kept.read_text()) == {"n9": 1.0}
+
+
 JOB = """#!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=1 --open-mode=append --requeue
 trap '' TERM
