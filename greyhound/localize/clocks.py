@@ -7,12 +7,12 @@ collective are linked through others that they share one with (a spanning tree o
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from greyhound.localize.model import RankProfile
-from greyhound.localize.table import SYMMETRIC, Calls, Floats, calls_of, instances_of
+from greyhound.localize.table import SYMMETRIC, Calls, Floats, instances_of
 
 JUMP_S = 1.0
 """A clock that leaps by more within a profile was set; time synchronisation slews by under a millisecond."""
@@ -162,23 +162,3 @@ def without_leaps(profiles: Sequence[RankProfile], calls: Calls, clocks: Clocks)
     until = np.array([clocks.jumped.get(profile.node, np.inf) for profile in profiles])
     offset = np.array([clocks.offset_s.get(profile.node, 0.0) for profile in profiles])
     return calls.where(calls.end - offset[calls.rank] < until[calls.rank])
-
-
-def align(profiles: Sequence[RankProfile]) -> tuple[list[RankProfile], Clocks]:
-    """Profiles with all their calls' times on one clock (the lowest node's), and what is known about the clocks.
-
-    Calls of nodes whose offset isn't known stay as they are; `Clocks.known` tells.
-    """
-    clocks = clocks_of(profiles, calls_of(profiles))
-    return [_shifted(profile, clocks.offset_s.get(profile.node, 0.0)) for profile in profiles], clocks
-
-
-def _shifted(profile: RankProfile, offset_s: float) -> RankProfile:
-    if offset_s == 0.0:
-        return profile
-    shift = round(offset_s * 1e9)
-    calls = tuple(
-        replace(c, entry_ns=c.entry_ns - shift, start_ns=c.start_ns - shift, end_ns=c.end_ns - shift)
-        for c in profile.calls
-    )
-    return replace(profile, calls=calls)

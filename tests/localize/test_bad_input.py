@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greyhound.localize.clocks import align
+from greyhound.localize.clocks import clocks_of
 from greyhound.localize.judge import judge
 from greyhound.localize.model import Communicator, RankProfile, TimedCall
 from greyhound.localize.start import judge_start, shape_of
+from greyhound.localize.table import calls_of
 from greyhound.testdata.pipeline import Conditions, Layout, profiles
 
 LAYOUT = Layout(2, 2, 2, 2)
@@ -134,18 +135,21 @@ def test_a_clock_that_leaps_by_six_minutes(slow):
 def test_clocks_are_aligned_by_shared_collectives():
     errors = {0: 0.0, 1: 360.0, 2: -0.25, 3: 1e-3}
     rows = profiles(LAYOUT, Conditions(clock_s=errors), np.random.default_rng(5), 4)
-    aligned, clocks = align(rows)
+    clocks = clocks_of(rows, calls_of(rows))
     assert clocks.offset_s == pytest.approx(errors, abs=1e-5)
     assert max(clocks.uncertainty_s.values()) < 1e-4
-    ends = {(call.comm, call.seq): call.end_ns for call in aligned[0].calls if call.peer < 0}
-    shared = [(call.end_ns, ends[call.comm, call.seq]) for call in aligned[7].calls if (call.comm, call.seq) in ends]
-    assert shared and all(abs(mine - theirs) < 20_000 for mine, theirs in shared)
+    first, last = (
+        {(c.comm, c.seq): c.end_ns / 1e9 - clocks.offset_s[row.node] for c in row.calls if c.peer < 0}
+        for row in (rows[0], rows[7])
+    )
+    shared = first.keys() & last.keys()
+    assert shared and all(abs(first[call] - last[call]) < 20e-6 for call in shared)
 
 
 def test_nodes_that_share_no_collective_stay_apart():
     rows = profiles(Layout(1, 1, 2, 1), Conditions(clock_s={1: 5.0}), np.random.default_rng(6), 4)
     rows = [replace(row, calls=tuple(call for call in row.calls if call.peer >= 0)) for row in rows]
-    _, clocks = align(rows)
+    clocks = clocks_of(rows, calls_of(rows))
     assert clocks.offset_s == {0: 0.0}
     assert any("node 1" in note for note in clocks.notes)
 
